@@ -88,9 +88,9 @@ constexpr auto kSettings = std::to_array<Setting>({
 // job), who a rank is in its job, and from where on the preloaded library takes reductions over,
 // which ronderun must not take as options.
 constexpr auto kNoSettings = std::to_array<std::string_view>(
-    {"RONDE_RESTART_ATTEMPT", "RONDE_RESTART_JOB", "RONDE_RANK", "RONDE_SIZE", "RONDE_MEET",
-     "RONDE_JOB", "RONDE_RANK_PROCESS", "RONDE_JOB_SECRET", "RONDE_JOB_SECRET_FILE",
-     "RONDE_MPI_ALLREDUCE_BYTES"});
+    {"RONDE_RESTART_ATTEMPT", "RONDE_RESTART_JOB", "RONDE_RANK", "RONDE_SIZE", "RONDE_LOCAL_RANK",
+     "RONDE_LOCAL_SIZE", "RONDE_MEET", "RONDE_JOB", "RONDE_RANK_PROCESS", "RONDE_JOB_SECRET",
+     "RONDE_JOB_SECRET_FILE", "RONDE_MPI_ALLREDUCE_BYTES"});
 
 Status bad_value(const Setting& setting, std::string_view value) {
   return Status::error(Code::kInvalidArgument, std::string(setting.name) + "=" +

@@ -8,7 +8,7 @@ execute_process(COMMAND ${program} --help OUTPUT_VARIABLE help COMMAND_ERROR_IS_
 string(REGEX REPLACE "[][;]" " " help "${help}")  # they mean something in CMake's lists
 set(words)
 set(with_value)
-string(REGEX MATCHALL "${name} [a-z]+ [A-Z]" commands "${help}")
+string(REGEX MATCHALL "${name} [a-z]+ +[A-Z]" commands "${help}")
 foreach(command IN LISTS commands)
   string(REGEX REPLACE "^[^ ]+ ([a-z]+).*" "\\1" command "${command}")
   list(APPEND words ${command})

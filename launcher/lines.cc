@@ -53,6 +53,7 @@ void LastLine::take(std::string_view bytes) {
     begun_ += bytes.substr(0, std::min(end, kMostRemembered - begun_.size()));
     if (end == std::string_view::npos) return;
     bytes.remove_prefix(end + 1);
+    if (begun_.ends_with('\r')) begun_.pop_back();  // as ssh ends its lines
     if (says_something(begun_)) whole_ = begun_;
     begun_.clear();
   }

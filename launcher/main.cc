@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // ronderun: starts the ranks of a job.
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/host_name.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "launcher/command_line.h"
-#include "launcher/endings.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/ranks.h"
+#include "launcher/doctor/doctor.h"
+#include "launcher/host_files.h"
+#include "launcher/job/endings.h"
+#include "launcher/job/job.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "launcher/output.h"
-#include "launcher/process.h"
+#include "launcher/plan.h"
 #include "launcher/signals.h"
-#include "launcher/streams.h"
 
 namespace ronde::launcher {
 
 namespace {
-
-// mpirun ends its ranks within about two seconds.
-constexpr std::chrono::seconds kGrace(10);
 
 void print_line(const std::string& text) {
   std::fprintf(stderr, "ronderun: %s\n", base::printable(text).c_str());
@@ -52,26 +57,26 @@ int not_found(const std::string& program, const std::string& path) {
                                               : " in PATH: give its path, as in ./" + program));
 }
 
-// Checks what mpirun would fail on with a page of text. Returns an exit code, 0 if all is well.
-int check_files(const Options& options, Facts& facts) {
+std::string path_variable() {
   const char* variable = std::getenv("PATH");
-  const std::string path = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
-  const Program mpirun = find_program("mpirun", path);
-  if (mpirun.found != Found::kYes) {
-    return refuse(kExitNotFound, "mpirun is not in PATH: install Open MPI (Debian: openmpi-bin)");
-  }
-  facts.mpirun = mpirun.path;
-  if (!options.hostfile.empty() && access(options.hostfile.c_str(), R_OK) != 0) {
-    return refuse(kExitUsage, "--hostfile " + options.hostfile + " cannot be read");
-  }
+  return variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
+}
+
+// Checks what would fail on every host. Returns an exit code, 0 if all is well.
+int check_files(const Options& options, const Program& program, const Plan& plan, Facts& facts) {
   const std::string& name = options.program.front();
-  const Program program = find_program(name, path);
-  if (program.found == Found::kNo) return not_found(name, path);
+  if (program.found == Found::kNo) return not_found(name, path_variable());
   if (program.found == Found::kNotExecutable) {
     return refuse(kExitNotExecutable, program.path +
                                           " is not an executable file: name the program, or "
                                           "make it executable with chmod +x");
   }
+  if (!plan.job.hosts.front().start.mpirun) return 0;
+  const Program mpirun = find_program("mpirun", path_variable());
+  if (mpirun.found != Found::kYes) {
+    return refuse(kExitNotFound, "mpirun is not in PATH: install Open MPI (Debian: openmpi-bin)");
+  }
+  facts.mpirun = mpirun.path;
   return 0;
 }
 
@@ -91,99 +96,136 @@ int make_output_dir(Options& options) {
   return 0;
 }
 
-// What a start of the job leaves for the next one.
-struct Ending {
-  Start start;
-  std::string text;  // for the user; empty: nothing to say
-};
-
-// As refuse(), once there are ranks' words that come before.
-int say_and_return(Output& output, int exit_code, const std::string& text) {
-  output.say(text);
-  return exit_code;
+std::string time_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  std::array<char, 64> text{};
+  std::strftime(text.data(), text.size(), "%F %T %z", &local);
+  return text.data();
 }
 
-// Runs the job once. The exit code is that of ronderun; `ending` has none where nothing could be
-// started.
-int run_once(const Options& options, Facts facts, const Signals& signals, Output& output,
-             std::optional<Ending>& ending) {
-  const base::SteadyClock clock;
-  Streams streams(output);
-  base::Status opened = options.verbose ? base::Status() : streams.read_mpirun();
-  if (opened.ok() && options.tag) opened = streams.tag_ranks(*options.ranks);
-  if (!opened.ok()) return say_and_return(output, EXIT_FAILURE, opened.message());
-  facts.tag_folder = streams.folder();
-  const auto planned = make_command_line(options, facts);
-  if (!planned.ok()) return say_and_return(output, kExitUsage, planned.status().message());
-  if (options.verbose) output.say(shell_quoted(planned->argv));
-  // This program has one thread. `facts` do not change by it, so every start has a new secret.
-  if (planned->needs_secret && ::setenv(kSecretVariable, new_secret().c_str(), 1) != 0) {
-    return say_and_return(output, EXIT_FAILURE, base::Status::system("setenv", errno).message());
+// Each start has a meeting and a secret of its own.
+void renew(Facts& facts) {
+  facts.meeting = new_secret().substr(0, 32);
+  facts.secret = new_secret();
+  facts.now = time_text();
+}
+
+// From now on, where the others have slots enough; else it may be back.
+void leave_out(const std::string& host, const Options& options, Facts& facts, Output& output) {
+  facts.lost.push_back(host);
+  if (make_plan(options, facts).ok()) {
+    output.say("host " + host + " is left out from now on");
+  } else {
+    facts.lost.pop_back();
   }
-  const base::Instant begin = clock.now();
-  const auto begin_of_files = std::filesystem::file_time_type::clock::now();
-  const auto outcome = run_to_end(planned->argv, *options.ranks, streams, signals, clock,
-                                  {options.stop_grace, kGrace});
-  if (!outcome.ok()) return say_and_return(output, kExitNotFound, outcome.status().message());
-  ending.emplace();
-  ending->start = {*outcome, streams.cause(),
-                   options.output_dir.empty() ? streams.last_line()
-                                              : last_line_in(options.output_dir, begin_of_files),
-                   clock.now() - begin};
-  ending->text =
-      verdict(*outcome, streams.cause(), planned->one_host ? base::host_name() : std::string());
-  return outcome->exit_code;
 }
 
 // Runs the job, and again while that may help. The exit code is the last one's.
 int run_attempts(const Options& options, Facts facts, Output& output) {
+  const base::SteadyClock clock;
   const Signals signals;
   Restarts restarts(options.restarts, options.restart_window);
   for (;; ++facts.attempt) {
-    std::optional<Ending> ending;
-    const int exit_code = run_once(options, facts, signals, output, ending);
-    if (!ending.has_value()) return exit_code;
-    const Restarts::Next next = restarts.after(ending->start);
+    renew(facts);
+    const auto plan = make_plan(options, facts);
+    if (!plan.ok()) {
+      output.say(plan.status().message());
+      return kExitUsage;
+    }
+    if (options.verbose) output.say(text_of(*plan));
+    if (options.verbose && !plan->binding_reason.empty()) output.say(plan->binding_reason);
+    const base::Instant begin = clock.now();
+    const Outcome outcome = run_job(plan->job, output, signals, clock);
+    const std::string text = verdict(outcome);
+    const Restarts::Next next = restarts.after({outcome, clock.now() - begin});
     if (next != Restarts::Next::kAgain) {
       const bool gives_up = next == Restarts::Next::kGiveUp;
-      const std::string text = gives_up ? giving_up_line(ending->text) : ending->text;
-      if (!text.empty()) output.say(text);
-      return exit_code;
+      if (!text.empty()) output.say(gives_up ? giving_up_line(text) : text);
+      return outcome.exit_code;
     }
-    output.say(restart_line(ending->text, restarts.number(), options.restarts));
-    const int signal = signals.sleep(pause_before(restarts.number()), output, base::SteadyClock());
+    if (!outcome.unreachable.empty() && plan->hosts > 1)
+      leave_out(outcome.unreachable, options, facts, output);
+    output.say(restart_line(text, restarts.number(), options.restarts));
+    const int signal = signals.sleep(pause_before(restarts.number()), output, clock);
     if (signal != 0) {
-      return say_and_return(
-          output, kSignalBase + signal,
-          std::string("SIG") + sigabbrev_np(signal) + ": the job is not started again");
+      output.say(std::string("SIG") + sigabbrev_np(signal) + ": the job is not started again");
+      return kSignalBase + signal;
     }
   }
-}
-
-int run_attempts_and_print(const Options& options, Facts facts) {
-  Output output;
-  const int exit_code = run_attempts(options, std::move(facts), output);
-  output.flush(base::SteadyClock());
-  return exit_code;
 }
 
 // Plans and runs the job. The exit code is that of ronderun.
 int start(Options& options) {
   forget_the_rank();
-  Facts facts = facts_of_this_machine();
-  const auto planned = make_command_line(options, facts);  // first: it needs no files
+  std::string& name = options.program.front();
+  const bool relative = name.find('/') != std::string::npos && name.front() != '/';
+  const Program program = find_program(
+      relative && !options.folder.empty() ? options.folder + "/" + name : name, path_variable());
+  Facts facts = facts_of_this_machine(program.path);
+  renew(facts);
+  const auto planned = make_plan(options, facts);
   if (!planned.ok()) return refuse(kExitUsage, planned.status().message());
   for (const std::string& message : planned->messages) print_line(message);
   if (options.dry_run) {
-    std::puts(shell_quoted(planned->argv).c_str());
+    std::puts(text_of(*planned).c_str());
     return 0;
   }
-  int trouble = check_files(options, facts);
+  int trouble = check_files(options, program, *planned, facts);
   if (trouble == 0) trouble = make_output_dir(options);
-  return trouble != 0 ? trouble : run_attempts_and_print(options, facts);
+  if (trouble != 0) return trouble;
+  Output output;
+  const int exit_code = run_attempts(options, std::move(facts), output);
+  output.flush(base::SteadyClock());
+  const std::string lost = output.error();
+  if (lost.empty()) return exit_code;
+  print_line(lost);
+  return exit_code != 0 ? exit_code : EXIT_FAILURE;
+}
+
+// Waits for the agent, and ends what it leaves behind where it is killed.
+int watch_agent(pid_t agent) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  for (const int one : {SIGTERM, SIGHUP, SIGINT, SIGQUIT}) std::signal(one, SIG_IGN);
+  int status = 0;
+  while (::waitpid(agent, &status, 0) < 0 && errno == EINTR) {
+  }
+  kill_children({}, base::SteadyClock());
+  return exit_code_of(status);
+}
+
+// Another ronderun has started this one, and speaks with it over the standard input and output.
+int be_an_agent() {
+  base::FileDescriptor in(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3));
+  base::FileDescriptor out(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+  std::fputs(kAgentMark, stdout);
+  std::fflush(stdout);
+  const base::FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  ::dup2(null.get(), STDIN_FILENO);
+  ::dup2(null.get(), STDOUT_FILENO);
+  const pid_t watcher = ::getpid();
+  const pid_t agent = ::fork();
+  if (agent > 0) {
+    in.reset();
+    out.reset();
+    return watch_agent(agent);
+  }
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (agent < 0 || ::getppid() != watcher) return EXIT_FAILURE;
+  return run_agent(Channel(std::move(in), std::move(out)), true);
 }
 
 int run(const std::vector<std::string>& arguments) {
+  if (!arguments.empty() && arguments.front() == kAgentFlag) return be_an_agent();
+  if (arguments.size() > 4 && arguments.front() == kForMpirunFlag) {
+    return run_for_mpirun(arguments[1], arguments[2], arguments[3],
+                          {arguments.begin() + 4, arguments.end()});
+  }
+  if (!arguments.empty() && arguments.front() == kProbeFlag) return run_probe();
+  if (!arguments.empty() && arguments.front() == "doctor") {
+    return run_doctor({arguments.begin() + 1, arguments.end()});
+  }
   auto options = parse_options(arguments);
   if (!options.ok()) return refuse(kExitUsage, options.status().message());
   if (options->help) {
@@ -192,6 +234,10 @@ int run(const std::vector<std::string>& arguments) {
   }
   if (options->version) {
     std::puts("ronderun " RONDE_VERSION_TEXT);
+    return 0;
+  }
+  if (options->check_build) {
+    std::fputs(text_of_build().c_str(), stdout);
     return 0;
   }
   return start(*options);

@@ -3,11 +3,9 @@
 #include "launcher/option_values.h"
 
 #include <algorithm>
-#include <boost/program_options/parsers.hpp>
 #include <cctype>
 #include <chrono>
 #include <cstddef>
-#include <exception>
 #include <iterator>
 #include <string_view>
 
@@ -81,9 +79,9 @@ Result<Export> parse_export(const std::string& text) {
 }
 
 Result<std::string> parse_binding(const std::string& text) {
-  static constexpr std::string_view kTargets[] = {"none",    "hwthread", "core",   "l1cache",
-                                                  "l2cache", "l3cache",  "socket", "numa",
-                                                  "board",   "cpu-list"};
+  static constexpr std::string_view kTargets[] = {"auto",    "none",    "hwthread", "core",
+                                                  "l1cache", "l2cache", "l3cache",  "socket",
+                                                  "numa",    "board",   "cpu-list"};
   const std::string target = text.substr(0, text.find(':'));  // a qualifier of mpirun may follow
   if (std::find(std::begin(kTargets), std::end(kTargets), target) == std::end(kTargets)) {
     std::string words;
@@ -93,12 +91,32 @@ Result<std::string> parse_binding(const std::string& text) {
   return text;
 }
 
-Result<std::vector<std::string>> parse_mpi_args(const std::string& text) {
-  try {
-    return boost::program_options::split_unix(text);
-  } catch (const std::exception& error) {  // from Boost: a bad escape
-    return not_valid("--mpi-args " + text + " cannot be split into words: " + error.what());
+// Blanks part words, outside of quotes; within "" a backslash is for what has a meaning there.
+Result<std::vector<std::string>> parse_words(const std::string& name, const std::string& text) {
+  std::vector<std::string> words;
+  char quote = 0;
+  bool begun = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    const bool blank = quote == 0 && std::isspace(static_cast<unsigned char>(letter)) != 0;
+    if (!blank && !begun) words.emplace_back();
+    begun = !blank;
+    if (blank) continue;
+    const std::string_view next = std::string_view(text).substr(i + 1, 1);
+    const bool escapes = quote == 0 || (quote == '"' && next.find_first_of("\"\\$`") == 0);
+    if (letter == '\\' && escapes && !next.empty()) {
+      words.back() += text[++i];
+    } else if (letter == quote) {
+      quote = 0;
+    } else if (quote == 0 && (letter == '"' || letter == '\'')) {
+      quote = letter;
+    } else {
+      words.back() += letter;
+    }
   }
+  if (quote == 0) return words;
+  return not_valid(name + " " + text + " cannot be split into words: a quote " + quote +
+                   " is not closed");
 }
 
 }  // namespace ronde::launcher

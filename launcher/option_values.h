@@ -29,6 +29,7 @@ struct Export {
                                                            const std::string& text);
 [[nodiscard]] base::Result<Export> parse_export(const std::string& text);
 [[nodiscard]] base::Result<std::string> parse_binding(const std::string& text);
-[[nodiscard]] base::Result<std::vector<std::string>> parse_mpi_args(const std::string& text);
+[[nodiscard]] base::Result<std::vector<std::string>> parse_words(const std::string& name,
+                                                                 const std::string& text);
 
 }  // namespace ronde::launcher

@@ -25,7 +25,11 @@ enum class Action : std::uint8_t {
   kHosts,
   kHostfile,
   kExport,
+  kStart,
+  kAgent,
+  kFolder,
   kBindTo,
+  kMpi,
   kMpiArgs,
   kAccelerateMpi,
   kTag,
@@ -36,6 +40,7 @@ enum class Action : std::uint8_t {
   kDryRun,
   kVerbose,
   kVersion,
+  kCheckBuild,
   kHelp,
   kSetting,
 };
@@ -45,7 +50,7 @@ struct Row {
   std::vector<std::string> names;
   std::string value;  // what the option takes, as --help shows it; empty: nothing
   std::string help;
-  std::string variable;  // kSetting: the variable it sets
+  std::string variable{};  // kSetting: the variable it sets
 };
 
 std::string option_of(std::string_view variable) {
@@ -56,62 +61,87 @@ std::string option_of(std::string_view variable) {
   return option;
 }
 
-std::vector<Row> own_rows() {
+// Which ranks start, where, and by whom.
+std::vector<Row> rows_of_ranks() {
   return {
-      {Action::kRanks, {"-np", "-n", "--np", "--num-proc"}, "N", "how many ranks to start", ""},
-      {Action::kExport,
-       {"-x"},
-       "NAME[=VALUE]",
-       "give every rank this variable; may be repeated",
-       ""},
-      {Action::kHosts, {"-H", "--hosts"}, "LIST", "hosts and their slots, as in a:2,b:2", ""},
+      {Action::kRanks,
+       {"-np", "-n", "--np", "--num-proc"},
+       "N",
+       "how many ranks to start (default: one for each slot of the hosts, which of this host alone "
+       "are its cores)"},
+      {Action::kExport, {"-x"}, "NAME[=VALUE]", "give every rank this variable; may be repeated"},
+      {Action::kHosts,
+       {"-H", "--hosts"},
+       "LIST",
+       "hosts and their slots, as in a:2,b:2 (default: those that Slurm or PBS has allocated, or "
+       "this one)"},
       {Action::kHostfile,
        {"--hostfile"},
        "FILE",
-       "hosts and their slots, as mpirun reads them",
-       ""},
+       "hosts and their slots, a line each, as in: a slots=2"},
+      {Action::kStart,
+       {"--start"},
+       "\"COMMAND\"",
+       "what starts a program on another host, whose name takes the place of {host} or follows "
+       "(default ssh -o BatchMode=yes -o ConnectTimeout=10)"},
+      {Action::kAgent,
+       {"--agent"},
+       "PATH",
+       "ronderun on the other hosts (default: where it is here)"},
+      {Action::kFolder, {"--wdir"}, "DIR", "where the ranks work (default: where ronderun does)"},
       {Action::kBindTo,
        {"--bind-to"},
        "WHAT",
-       "what mpirun binds a rank to: none (the default), hwthread, core, socket, numa, ...",
-       ""},
-      {Action::kMpiArgs, {"--mpi-args"}, "\"ARGS\"", "further options for mpirun, as they are", ""},
+       "what part of a host each rank gets: none, core, numa, or auto (the default: numa where a "
+       "host has several nodes of memory, else none)"},
+      {Action::kMpi,
+       {"--mpi"},
+       "",
+       "let Open MPI's mpirun start the ranks: for programs that use MPI themselves"},
+      {Action::kMpiArgs,
+       {"--mpi-args"},
+       "\"ARGS\"",
+       "with --mpi: further options for mpirun, as they are"},
       {Action::kAccelerateMpi,
        {"--accelerate-mpi"},
        "",
-       "let Ronde do MPI_Allreduce of large vectors in a program that knows only MPI",
-       ""},
-      {Action::kTag,
-       {"--tag"},
-       "",
-       "put the rank before each line that it prints, as in [1] ...",
-       ""},
+       "let Ronde do MPI_Allreduce of large vectors in a program that knows only MPI"},
+  };
+}
+
+// What becomes of their output, and of the job.
+std::vector<Row> rows_of_job() {
+  return {
+      {Action::kTag, {"--tag"}, "", "put the rank before each line that it prints, as in [1] ..."},
       {Action::kOutputDir,
        {"--output-dir"},
        "DIR",
-       "append what rank N prints to DIR/rank.N.out and DIR/rank.N.err",
-       ""},
+       "append what rank N prints to DIR/rank.N.out and DIR/rank.N.err"},
       {Action::kStopGrace,
        {"--stop-grace"},
        "SECONDS",
-       "how long the ranks may take to end by themselves after SIGTERM (default 20)",
-       ""},
+       "how long the ranks may take to end by themselves after SIGTERM (default 20)"},
       {Action::kRestarts,
        {"--restarts"},
        "N",
        "start a job that failed or was stopped again, up to N times (default 0); "
-       "RONDE_RESTART_ATTEMPT tells the ranks how often that was, RONDE_RESTART_JOB of which job",
-       ""},
+       "RONDE_RESTART_ATTEMPT tells the ranks how often that was, RONDE_RESTART_JOB of which job"},
       {Action::kRestartWindow,
        {"--restart-window"},
        "SECONDS",
-       "after a start that ran so long, count restarts from 0 again (default 3600)",
-       ""},
-      {Action::kDryRun, {"--dry-run"}, "", "print the command line and stop", ""},
-      {Action::kVerbose, {"--verbose"}, "", "print the command line, and all that mpirun says", ""},
-      {Action::kVersion, {"-v", "--version"}, "", "print the version and stop", ""},
-      {Action::kHelp, {"-h", "--help"}, "", "print this text and stop", ""},
+       "after a start that ran so long, count restarts from 0 again (default 3600)"},
+      {Action::kDryRun, {"--dry-run"}, "", "print what would start where, and stop"},
+      {Action::kVerbose, {"--verbose"}, "", "print what starts where, and why"},
+      {Action::kCheckBuild, {"--check-build"}, "", "print what this build has, and stop"},
+      {Action::kVersion, {"-v", "--version"}, "", "print the version and stop"},
+      {Action::kHelp, {"-h", "--help"}, "", "print this text and stop"},
   };
+}
+
+std::vector<Row> own_rows() {
+  std::vector<Row> rows = rows_of_ranks();
+  for (Row& row : rows_of_job()) rows.push_back(std::move(row));
+  return rows;
 }
 
 // The word that --help shows for a value.
@@ -134,6 +164,7 @@ const char* value_name(base::SettingKind kind) {
 std::vector<Row> setting_rows() {
   std::vector<Row> rows;
   for (const base::Setting& setting : base::settings()) {
+    if (setting.name == "RONDE_MPI") continue;  // --mpi is another word, and this one an old name
     rows.push_back(
         {Action::kSetting,
          {option_of(setting.name)},
@@ -192,8 +223,10 @@ Status apply_flag(Options& options, Action action) {
   options.dry_run |= action == Action::kDryRun;
   options.verbose |= action == Action::kVerbose;
   options.tag |= action == Action::kTag;
+  options.mpi |= action == Action::kMpi;
   options.accelerate_mpi |= action == Action::kAccelerateMpi;
   options.version |= action == Action::kVersion;
+  options.check_build |= action == Action::kCheckBuild;
   options.help |= action == Action::kHelp;
   return {};
 }
@@ -222,6 +255,16 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
       if (value.empty()) return bad(name + " is empty: name the folder");
       options.output_dir = value;
       return {};
+    case Action::kStart:
+      RONDE_RETURN_IF_ERROR(store(parse_words(name, value), options.start));
+      if (options.start.empty()) return bad(name + " is empty: name the command, as in ssh");
+      return {};
+    case Action::kAgent:
+      options.agent = value;
+      return {};
+    case Action::kFolder:
+      options.folder = value;
+      return {};
     case Action::kBindTo:
       return store(parse_binding(value), options.bind_to);
     case Action::kStopGrace:
@@ -232,7 +275,7 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
       return store(parse_window(name, value), options.restart_window);
     case Action::kMpiArgs: {
       std::vector<std::string> more;
-      RONDE_RETURN_IF_ERROR(store(parse_mpi_args(value), more));
+      RONDE_RETURN_IF_ERROR(store(parse_words(name, value), more));
       options.mpi_args.insert(options.mpi_args.end(), more.begin(), more.end());
       return {};
     }
@@ -246,21 +289,20 @@ Status apply(Options& options, const Row& row, const std::string& name, const st
       options.exports.push_back({row.variable, value});
       return {};
     case Action::kAccelerateMpi:
+    case Action::kMpi:
     case Action::kTag:
     case Action::kDryRun:
     case Action::kVerbose:
     case Action::kVersion:
+    case Action::kCheckBuild:
     case Action::kHelp:
       return apply_flag(options, row.action);
   }
   return {};
 }
 
-Status check_complete(const Options& options) {
-  if (options.help || options.version) return {};
-  if (!options.ranks.has_value()) {
-    return bad("how many ranks? put -np N before the program, as in: ronderun -np 2 ./program");
-  }
+Status check_complete(const Options& options, bool needs_program) {
+  if (options.help || options.version || options.check_build || !needs_program) return {};
   if (options.program.empty() || options.program.front().empty()) {
     return bad("no program to run: name it after the options, as in: ronderun -np 2 ./program");
   }
@@ -273,7 +315,7 @@ Status check_complete(const Options& options) {
 
 }  // namespace
 
-Result<Options> parse_options(std::span<const std::string> arguments) {
+Result<Options> parse_options(std::span<const std::string> arguments, bool needs_program) {
   const std::vector<Row> rows = all_rows();
   Options options;
   std::size_t i = 0;
@@ -304,7 +346,7 @@ Result<Options> parse_options(std::span<const std::string> arguments) {
     RONDE_RETURN_IF_ERROR(apply(options, *row, name, value));
   }
   options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
-  RONDE_RETURN_IF_ERROR(check_complete(options));
+  RONDE_RETURN_IF_ERROR(check_complete(options, needs_program));
   return options;
 }
 
@@ -322,24 +364,18 @@ std::string help_text() {
     }
     return text;
   };
-  return "usage: ronderun -np N [options] program [its arguments]\n"
-         "\n"
-         "Starts N ranks of a program with Open MPI's mpirun. The options end at the program's "
-         "name\n"
-         "(or at --); what follows belongs to the program. Every RONDE_* variable of the "
-         "environment\n"
-         "reaches every rank. Ctrl-C ends all ranks, a second one kills them. SIGTERM asks the "
-         "ranks to\n"
-         "end: each on this host gets SIGTERM, or else those of all hosts get SIGUSR2; mpirun ends "
-         "them\n"
-         "after --stop-grace. The exit code is that of the first rank that failed (128 + number "
-         "for "
-         "a\n"
-         "signal); a job that is started again has that of the last start. 75 means: stopped and "
-         "saved,\n"
-         "goes on when it is started again; 2 and 78 mean: no repeat can mend this.\n"
-         "\n" +
-         lines(own_rows()) +
+  return R"(usage: ronderun [-np N] [options] program [its arguments]
+       ronderun doctor [OPTIONS]   looks at the hosts first, and says what to mend
+
+Starts N ranks of a program: those of this host itself, those of other hosts through an agent
+there, which ssh starts (or --start). The options end at the program's name (or at --); what
+follows belongs to the program. Every variable of the environment reaches every rank. Ctrl-C
+ends all ranks, a second one kills them. SIGTERM asks them to end: each gets it, and has
+--stop-grace. The exit code is that of the first rank that failed (128 + number for a signal);
+a job that is started again has that of the last start. 75 means: stopped and saved, goes on
+when it is started again; 2 and 78 mean: no repeat can mend this.
+
+)" + lines(own_rows()) +
          "\nsettings of Ronde (each is also a variable, as RONDE_ALGORITHM is --algorithm):\n" +
          lines(setting_rows());
 }

@@ -17,9 +17,10 @@ namespace ronde::launcher {
 
 // Thread safety: a value.
 struct Options {
-  std::optional<std::int64_t> ranks;  // missing only together with help or version
+  std::optional<std::int64_t> ranks;  // missing: one for each slot of the hosts
   bool help = false;
   bool version = false;
+  bool check_build = false;
   bool dry_run = false;
   bool verbose = false;
   bool tag = false;             // put the rank before each line
@@ -30,16 +31,23 @@ struct Options {
   std::int64_t restarts = 0;  // at most, of a job that failed or was stopped
   // A start that ran so long has all restarts before it forgiven.
   base::Nanoseconds restart_window = std::chrono::hours(1);
-  std::string hosts;     // as mpirun's -H takes it; empty: this host
+  std::string hosts;     // "a:2,b:2"; empty: those of the file, of an allocation, or this one
   std::string hostfile;  // empty: none
-  std::string bind_to = "none";
-  std::vector<std::string> mpi_args;  // for mpirun, word by word
+  // Starts a program on another host.
+  std::vector<std::string> start{"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"};
+  std::string agent;   // ronderun there; empty: at the same path as here
+  std::string folder;  // where the ranks work; empty: where ronderun does
+  std::string bind_to = "auto";
+  bool mpi = false;                   // mpirun starts the ranks
+  std::vector<std::string> mpi_args;  // for it, word by word
   std::vector<Export> exports;        // from -x and from the options of the settings, in that order
   std::vector<std::string> program;   // the program and its own arguments, untouched
 };
 
-// Options end at the first word that is not one, or at "--"; the rest belongs to the program.
-[[nodiscard]] base::Result<Options> parse_options(std::span<const std::string> arguments);
+// Options end at the first word that is not one, or at "--"; the rest belongs to the program, which
+// ronderun doctor does without.
+[[nodiscard]] base::Result<Options> parse_options(std::span<const std::string> arguments,
+                                                  bool needs_program = true);
 
 // What --help prints.
 [[nodiscard]] std::string help_text();

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
+#include <utility>
 
 namespace ronde::launcher {
 
@@ -60,21 +62,21 @@ void Output::add(bool to_error, std::string_view bytes) {
 void Output::say(const std::string& text) {
   add(true, "ronderun: " + text + "\n");
   Sink& sink = sinks_[1];
-  while (!sink.pending.empty() && has_room(sink.fd)) {
-    const std::size_t before = sink.pending.size();
+  while (sink.left() > 0 && has_room(sink.fd)) {
+    const std::size_t before = sink.left();
     write_some(sink);
-    if (sink.pending.size() == before) break;
+    if (sink.left() == before) break;
   }
 }
 
 bool Output::full() const {
   return std::any_of(sinks_.begin(), sinks_.end(),
-                     [](const Sink& sink) { return sink.pending.size() > kMostPending; });
+                     [](const Sink& sink) { return sink.left() > kMostPending; });
 }
 
 void Output::add_to(std::vector<pollfd>& entries) const {
   for (const Sink& sink : sinks_) {
-    if (!sink.pending.empty()) entries.push_back({sink.fd, POLLOUT, 0});
+    if (sink.left() > 0) entries.push_back({sink.fd, POLLOUT, 0});
   }
 }
 
@@ -88,33 +90,42 @@ void Output::serve(const std::vector<pollfd>& entries) {
 }
 
 void Output::write_some(Sink& sink) {
-  const std::size_t most = std::min(sink.pending.size(), kWriteBytes);
-  ssize_t size = ::send(sink.fd, sink.pending.data(), most, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (size < 0 && errno == ENOTSOCK) size = ::write(sink.fd, sink.pending.data(), most);
+  const char* const from = sink.pending.data() + sink.written;
+  const std::size_t most = std::min(sink.left(), kWriteBytes);
+  ssize_t size = ::send(sink.fd, from, most, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (size < 0 && errno == ENOTSOCK) size = ::write(sink.fd, from, most);
   if (size >= 0) {
-    sink.pending.erase(0, static_cast<std::size_t>(size));
+    sink.written += static_cast<std::size_t>(size);
+    // Once more than half is written fewer bytes move than were written.
+    if (sink.left() < sink.written) sink.pending.erase(0, std::exchange(sink.written, 0));
   } else if (errno != EINTR && errno != EAGAIN) {
     sink.gone = sink.gone || errno == EPIPE;
+    if (sink.error == 0 && errno != EPIPE) sink.error = errno;
     sink.pending.clear();
+    sink.written = 0;
   }
 }
 
 void Output::flush(const base::Clock& clock) {
   base::Instant until = clock.after(kFlushTime);
   for (Sink& sink : sinks_) {
-    while (!sink.pending.empty() && clock.now() < until) {
+    while (sink.left() > 0 && clock.now() < until) {
       pollfd entry{sink.fd, POLLOUT, 0};
       if (::poll(&entry, 1, kFlushPollMs) <= 0) continue;
-      const std::size_t before = sink.pending.size();
+      const std::size_t before = sink.left();
       write_some(sink);
-      if (sink.pending.size() != before) until = clock.after(kFlushTime);
+      if (sink.left() != before) until = clock.after(kFlushTime);
     }
   }
 }
 
-bool Output::out_reader_gone() const {
-  pollfd entry{sinks_[0].fd, 0, 0};
-  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLERR | POLLHUP)) != 0;
+std::string Output::error() const {
+  for (const Sink& sink : sinks_) {
+    if (sink.error == 0) continue;
+    return std::string("the standard ") + (&sink == &sinks_[0] ? "output" : "error") +
+           " could not be written (" + std::strerror(sink.error) + "): what is missing is lost";
+  }
+  return "";
 }
 
 }  // namespace ronde::launcher

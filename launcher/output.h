@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,21 +42,25 @@ class Output {
 
   // Tells whether the reader of either went away while something was printed.
   [[nodiscard]] bool reader_gone() const { return sinks_[0].gone || sinks_[1].gone; }
-  // Tells whether the reader of the standard output has gone away, printing or not.
-  [[nodiscard]] bool out_reader_gone() const;
+  // Why something could not be printed, as on a disk that is full; empty: all was, or nobody read.
+  [[nodiscard]] std::string error() const;
 
  private:
   struct Sink {
+    explicit Sink(int number) : fd(number) {}
     int fd;
     bool own = false;  // the descriptor is ours to close
-    std::string pending;
+    std::string pending{};
+    std::size_t written = 0;  // of it
+    [[nodiscard]] std::size_t left() const { return pending.size() - written; }
     bool gone = false;
+    int error = 0;  // the first errno of another kind
   };
 
   static void open_own(Sink& sink);
   static void write_some(Sink& sink);
 
-  std::array<Sink, 2> sinks_{{{1, false, "", false}, {2, false, "", false}}};
+  std::array<Sink, 2> sinks_{Sink(1), Sink(2)};
 };
 
 }  // namespace ronde::launcher

@@ -6,17 +6,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <vector>
 
 namespace ronde::launcher {
-
-namespace {
-
-constexpr std::int64_t kLongestPollMs = 3'600'000;
-
-}  // namespace
 
 Signals::Signals() {
   sigemptyset(&waited_);
@@ -33,11 +25,11 @@ Signals::Signals() {
   // A write to a reader that is gone must be an error here, and kill the ranks as ever.
   before_pipe_ = std::signal(SIGPIPE, SIG_IGN);
   sigprocmask(SIG_BLOCK, &waited_, &before_);
-  descriptor_ = signalfd(-1, &waited_, SFD_CLOEXEC | SFD_NONBLOCK);
+  descriptor_ = base::FileDescriptor(signalfd(-1, &waited_, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 Signals::~Signals() {
-  close(descriptor_);
+  descriptor_.reset();
   std::signal(SIGPIPE, before_pipe_);
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
@@ -47,27 +39,22 @@ void Signals::unblock_in_child() const {
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
-int Signals::wait(base::Nanoseconds patience, Streams& streams, bool* from_kernel) const {
-  std::vector<pollfd> entries{{descriptor_, POLLIN, 0}};
-  streams.add_to(entries);
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
-  const int timeout = static_cast<int>(std::min<std::int64_t>(left, kLongestPollMs));
-  if (poll(entries.data(), entries.size(), timeout) <= 0) return 0;
-  streams.serve(entries);
-  if (entries.front().revents == 0) return 0;
+int Signals::next() const {
   signalfd_siginfo info{};
-  if (read(descriptor_, &info, sizeof info) != sizeof info) return 0;
-  *from_kernel = info.ssi_code == SI_KERNEL;
+  if (read(fd(), &info, sizeof info) != sizeof info) return 0;
   return static_cast<int>(info.ssi_signo);
 }
 
 int Signals::sleep(base::Nanoseconds pause, Output& output, const base::Clock& clock) const {
-  Streams none(output);
   const base::Instant end = clock.after(pause);
-  for (base::Instant now = clock.now(); now < end; now = clock.now()) {
-    bool from_kernel = false;
-    const int signal = wait(end - now, none, &from_kernel);
-    if (signal != 0 && signal != SIGCHLD && signal != SIGUSR1 && signal != SIGUSR2) return signal;
+  while (clock.now() < end) {
+    std::vector<pollfd> entries{{fd(), POLLIN, 0}};
+    output.add_to(entries);
+    if (poll(entries.data(), entries.size(), base::poll_milliseconds(clock, end)) <= 0) continue;
+    output.serve(entries);
+    for (int signal = 0; (signal = next()) != 0;) {
+      if (signal != SIGCHLD && signal != SIGUSR1 && signal != SIGUSR2) return signal;
+    }
   }
   return 0;
 }

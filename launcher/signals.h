@@ -5,7 +5,8 @@
 #include <csignal>
 
 #include "base/clock.h"
-#include "launcher/streams.h"
+#include "base/process/file_descriptor.h"
+#include "launcher/output.h"
 
 namespace ronde::launcher {
 
@@ -18,13 +19,13 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  [[nodiscard]] bool ready() const { return descriptor_ >= 0; }
+  // Readable when one has come; -1: the system has none to give.
+  [[nodiscard]] int fd() const { return descriptor_.get(); }
+  // The next one that has come, or 0.
+  [[nodiscard]] int next() const;
 
   // For a forked child, before it becomes another program.
   void unblock_in_child() const;
-
-  // Returns the next signal, or 0 when `patience` is over or `streams` had something to do.
-  int wait(base::Nanoseconds patience, Streams& streams, bool* from_kernel) const;
 
   // Waits for `pause`, with no job running. Returns the signal that asks ronderun to stop, or 0.
   // `output` goes on printing.
@@ -34,7 +35,7 @@ class Signals {
   sigset_t waited_{};
   sigset_t before_{};
   void (*before_pipe_)(int) = SIG_DFL;
-  int descriptor_ = -1;
+  base::FileDescriptor descriptor_;
 };
 
 }  // namespace ronde::launcher

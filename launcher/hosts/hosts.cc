@@ -229,11 +229,10 @@ Result<Placement> place(const std::vector<Host>& hosts, std::optional<std::int64
                        " ranks that a job can have: use fewer");
   }
   Placement placement;
-  if (wanted > slots && hosts.size() == 1 && hosts.front().here) {
+  if (wanted > slots && hosts.size() == 1 && hosts.front().here && hosts.front().slots == 0) {
     rooms.front() = wanted;
-    placement.message = plural(wanted, "rank") + " on " +
-                        (wanted > cores_here ? plural(cores_here, "core") + ": the ranks take turns"
-                                             : plural(slots, "slot") + ": started all the same");
+    placement.message =
+        plural(wanted, "rank") + " on " + plural(cores_here, "core") + ": the ranks take turns";
   } else if (wanted > slots) {
     return wrong_hosts(
         subject + " is more than the " + plural(slots, "slot") + " of " +

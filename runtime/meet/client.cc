@@ -76,7 +76,7 @@ Status MeetingClient::rank_0_gone(const std::string& how) const {
 
 Status MeetingClient::reach(const Clock& clock, Instant deadline) {
   base::SearchPlan plan;
-  if (plan_.point.one_host) {
+  if (plan_.point.on_host()) {
     plan.addresses.push_back(
         {text_of(plan_.point), [&] { return connect_on_host(plan_.point, clock, clock.now()); }});
   } else {

@@ -22,7 +22,7 @@ using base::Status;
 Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan,
                                                    const base::Clock& clock,
                                                    base::Instant deadline) {
-  if (!plan.point.one_host && !plan.secret.given()) {
+  if (!plan.point.on_host() && !plan.secret.given()) {
     return Status::error(Code::kInvalidArgument,
                          "the ranks would meet over the network, at " + text_of(plan) +
                              ", without a secret, so that anybody could take part; " +

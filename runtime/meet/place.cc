@@ -30,6 +30,7 @@ using base::Status;
 namespace {
 
 std::string socket_name(const MeetingPoint& point) {
+  if (!point.socket.empty()) return point.socket;
   return "meet-" + std::to_string(::geteuid()) + "-" + std::to_string(point.port);
 }
 
@@ -115,8 +116,8 @@ Result<MeetingListener> MeetingListener::open(const MeetingPoint& point,
                                               const base::Keepalive& keepalive) {
   MeetingListener listener;
   listener.keepalive_ = keepalive;
-  listener.unix_ = point.one_host;
-  if (point.one_host) {
+  listener.unix_ = point.on_host();
+  if (point.on_host()) {
     auto socket = base::listen_abstract(socket_name(point));
     if (!socket.ok()) return cannot_listen(point, socket.status());
     listener.sockets_.push_back(std::move(*socket));

@@ -3,6 +3,7 @@
 #include "runtime/start/point.h"
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/numbers.h"
@@ -19,6 +20,8 @@ using base::Status;
 namespace {
 
 constexpr std::size_t kLongestHostName = 255;
+constexpr const char* kSocket = "unix:";
+constexpr std::size_t kLongestSocket = 90;
 
 Status refused_point(const std::string& text) {
   return Status::error(Code::kInvalidArgument, text);
@@ -36,6 +39,7 @@ Result<std::int64_t> whole_number(const std::string& name, const std::string& te
 }
 
 std::string text_of(const MeetingPoint& point) {
+  if (!point.socket.empty()) return kSocket + point.socket;
   const bool v6 = point.host.find(':') != std::string::npos;
   return (v6 ? "[" + point.host + "]" : point.host) + ":" + std::to_string(point.port);
 }
@@ -54,6 +58,12 @@ Result<MeetingPoint> parse_meeting_point(const std::string& what, const std::str
                          " is not valid: expected host:port, as in localhost:29500, node1:29500 or "
                          "[fd00::1]:29500");
   };
+  if (text.starts_with(kSocket)) {
+    MeetingPoint point;
+    point.socket = text.substr(std::string_view(kSocket).size());
+    if (point.socket.empty() || point.socket.size() > kLongestSocket) return wrong();
+    return point;
+  }
   const std::size_t colon = text.rfind(':');
   if (colon == std::string::npos) return wrong();
   std::string host = text.substr(0, colon);
@@ -71,7 +81,7 @@ Result<MeetingPoint> parse_meeting_point(const std::string& what, const std::str
     return wrong();
   }
   const bool loopback = is_loopback(host);
-  return MeetingPoint{std::move(host), narrow<std::uint16_t>(*port), loopback};
+  return MeetingPoint{std::move(host), narrow<std::uint16_t>(*port), loopback, ""};
 }
 
 }  // namespace ronde::runtime

@@ -16,11 +16,17 @@ struct MeetingPoint {
   // Every rank is on the host of rank 0, so that they meet at a Unix socket: the launcher says so,
   // or `host` is an address on which a host reaches itself alone.
   bool one_host = false;
+  // The name of a Unix socket of ronderun's, at which every rank finds rank 0, on whichever host it
+  // is; host and port are nothing then.
+  std::string socket{};
+
+  // Ranks meet at a Unix socket.
+  [[nodiscard]] bool on_host() const { return one_host || !socket.empty(); }
 
   friend bool operator==(const MeetingPoint&, const MeetingPoint&) = default;
 };
 
-// "node1:29500", "[fd00::1]:29500".
+// "node1:29500", "[fd00::1]:29500"; "unix:NAME".
 [[nodiscard]] std::string text_of(const MeetingPoint& point);
 // The error begins with `what`, the name of what holds the text: "RONDE_MEET".
 base::Result<MeetingPoint> parse_meeting_point(const std::string& what, const std::string& text);

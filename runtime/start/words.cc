@@ -87,7 +87,10 @@ Result<std::int64_t> port_of_slurm(Environment environment) {
   return kFirstPort + (job * 31 + step) % kPorts;
 }
 
-Status complete_by_hand(Environment /*environment*/, Word& word) {
+Status complete_by_hand(Environment environment, Word& word) {
+  if (variable(environment, "RONDE_MEET").value_or("").starts_with("unix:")) {
+    word.launcher = "ronderun";
+  }
   word.no_point =
       "RONDE_MEET is not set: expected the place where rank 0 listens, as in "
       "RONDE_MEET=localhost:29500 for ranks of one host";

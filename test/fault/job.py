@@ -113,7 +113,8 @@ class Job:
 
     def find_rank(self, rank, program):
         for pid in late.descendants_of(self.process.pid):
-            if environment_of(pid).get(b"OMPI_COMM_WORLD_RANK") != str(rank).encode():
+            variables = environment_of(pid)
+            if str(rank).encode() not in (variables.get(b"OMPI_COMM_WORLD_RANK"), variables.get(b"RONDE_RANK")):
                 continue
             try:
                 if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == os.path.basename(program):

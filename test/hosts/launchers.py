@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on several hosts that nobody's mpirun has introduced, but the variables of another launcher: they meet over TCP,
-with a secret, and train over UCX to the bits that MPI gives.
+"""Ranks on several hosts that nobody's mpirun has introduced, but ronderun, or the variables of another launcher: they
+meet over TCP, with a secret, and train over UCX to the bits that MPI gives.
 
     launchers.py FOLDER JOB[/KIND...]...
 
@@ -37,9 +37,11 @@ def compare(data, folder, *jobs):
     for words in jobs:
         text, *kinds = words.split("/")
         job = Job(text)
-        # Once by ronderun, where this build has it: as by mpirun, with a file of hosts.
-        over_mpi = param_hash(job.run(*program, flags=("--ronderun", ronderun) if kinds and ronderun.exists() else ()))
+        over_mpi = param_hash(job.run(*program))
         assert len(over_mpi) == 1, f"{text}: {over_mpi} over MPI"
+        if ronderun.exists():
+            found = param_hash(job.run(*program, flags=("--ronderun", ronderun)))
+            assert found == over_mpi, f"{text}: {over_mpi} over MPI, {found} by ronderun"
         for kind in kinds or ["hand"]:
             if kind == "ipv6" and not pathlib.Path("/proc/net/if_inet6").exists():
                 print(f"{text}: this kernel has no IPv6")

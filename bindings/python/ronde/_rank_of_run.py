@@ -18,7 +18,7 @@ def main(place: str) -> int:
     host, _, port = place.rpartition(":")
     address = (host, int(port)) if host else place
     with Client(address, authkey=os.environ.pop(KEY).encode()) as connection:
-        connection.send_bytes(os.environ.get("OMPI_COMM_WORLD_RANK", "0").encode())
+        connection.send_bytes(os.environ.get("RONDE_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")).encode())
         dumps = cloudpickle().dumps
         try:
             func, args, kwargs = pickle.loads(connection.recv_bytes())

@@ -15,7 +15,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import late  # noqa: E402  pylint: disable=wrong-import-position
 
 RONDERUN = os.path.abspath(sys.argv[1])
-DEADLINE = 120  # seconds for anything; mpirun itself starts in about one
+DEADLINE = 120  # seconds for anything
+# The end of all ranks, where nobody has a grace: they are asked, and killed two seconds later.
+SOON = 3
+# Another host is this one under another name: its agent is a program of its own, and finds that name in $OF_AGENT.
+START = ("--start", "env OF_AGENT={host}")
+ELSEWHERE = ("-H", "elsewhere:2", *START)
+# Without it mpirun starts the ranks of several hosts.
+several_hosts = unittest.skipUnless(
+    pathlib.Path(RONDERUN).parents[1].joinpath("lib", "libronde_ucx.so").exists(), "this build has no libronde_ucx.so")
 
 
 def environment(**more):
@@ -25,8 +33,8 @@ def environment(**more):
     return {**kept, **more}
 
 
-def ronderun(*arguments, stdin=subprocess.DEVNULL, cwd=None, **more):
-    return late.run([RONDERUN, *arguments], DEADLINE, env=environment(**more), stdin=stdin, cwd=cwd)
+def ronderun(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=None, **more):
+    return late.run([RONDERUN, *arguments], DEADLINE, env=environment(**more), stdin=stdin, stdout=stdout, cwd=cwd)
 
 
 def shell(script):
@@ -84,8 +92,8 @@ class RunningJobs(unittest.TestCase):
             self.assertEqual(run.stdout.readline(), "ready\n")
         return run
 
-    def check_ends(self, run, code):
-        output, errors = late.finish(run, DEADLINE)
+    def check_ends(self, run, code, seconds=DEADLINE):
+        output, errors = late.finish(run, seconds)
         self.assertEqual(run.returncode, code, errors)
         self.assertEqual(processes_with(self.mark), [])
         return output, errors

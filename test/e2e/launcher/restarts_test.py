@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ronderun --restarts with the real mpirun: what is started again, and what the ranks see of it.
+"""ronderun --restarts: what is started again, and what the ranks see of it.
 
     restarts_test.py <ronderun> [unittest's arguments]
 """
@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 
-from jobs import DEADLINE, FourAtOnce, RunningJobs, late, main, ronderun, shell
+from jobs import DEADLINE, FourAtOnce, RunningJobs, late, main, ronderun, several_hosts, shell
 
 FAILS_ONCE = "echo attempt $RONDE_RESTART_ATTEMPT; [ $RONDE_RESTART_ATTEMPT = 1 ] || exit 3"
 FAILS_TWICE = FAILS_ONCE.replace("= 1", "= 2")
@@ -43,7 +43,7 @@ class Restarts(RunningJobs):
         self.check(3, 1, FAILS_TWICE.replace("=", "=="))
 
     def test_a_killed_rank_is_a_failure(self):
-        self.check(0, 2, '[ "$RONDE_RESTART_ATTEMPT-$OMPI_COMM_WORLD_RANK" = 0-1 ] && kill -KILL $$; '
+        self.check(0, 2, '[ "$RONDE_RESTART_ATTEMPT-$RONDE_RANK" = 0-1 ] && kill -KILL $$; '
                    '[ $RONDE_RESTART_ATTEMPT = 1 ] || sleep 30', "--restarts", "1")
 
     def test_a_training_that_was_stopped_goes_on(self):
@@ -60,7 +60,7 @@ class Restarts(RunningJobs):
 
     def test_a_wrong_command_line_is_not(self):
         result = ronderun("-np", "4", "-H", "localhost:2", "--restarts", "2", "true")
-        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
         result = ronderun("-np", "2", "--restarts", "2", "./not_there")
         self.assertEqual((result.returncode, result.stderr.count("\n")), (127, 1), result.stderr)
 
@@ -114,6 +114,14 @@ class Restarts(RunningJobs):
         self.assertEqual(seen[2], {"mine"})
         result = ronderun("-np", "1", *shell('echo "job $RONDE_RESTART_JOB"'))
         self.assertEqual(result.stdout, "job \n")
+
+    @several_hosts
+    def test_a_host_that_cannot_be_reached_is_left_out(self):
+        start = 'sh -c \'[ $0 = good ] && exec "$@"; echo "no route to $0" >&2; exit 255\''
+        result = ronderun("-H", "good:2,bad:2", "--start", start, "--restarts", "1", *shell("echo $RONDE_RANK/$RONDE_SIZE"))
+        self.assertEqual((result.returncode, sorted(result.stdout.split())), (0, ["0/2", "1/2"]), result.stderr)
+        self.assertEqual(result.stderr, "ronderun: host bad is left out from now on\n"
+                         "ronderun: host bad cannot be reached: no route to bad: restart 1 of 1 follows in 1 s\n")
 
     def test_sigterm_in_the_pause(self):
         with tempfile.TemporaryFile(mode="w+") as file:

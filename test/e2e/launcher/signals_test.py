@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ronderun with the real mpirun: signals, what the ranks hear of them, what is left behind.
+"""Signals to ronderun and its ranks: what the ranks hear of them, what is left behind.
 
     signals_test.py <ronderun> [unittest's arguments]
 """
@@ -10,15 +10,14 @@ import fcntl
 import os
 import pathlib
 import pty
-import shutil
 import signal
 import subprocess
 import tempfile
 import termios
 import time
 
-from jobs import (DEADLINE, RONDERUN, FourAtOnce, RunningJobs, children_of, environment, late, main, processes_with,
-                  ronderun, shell)
+from jobs import (DEADLINE, ELSEWHERE, RONDERUN, SOON, FourAtOnce, RunningJobs, children_of, environment, late, main,
+                  processes_with, ronderun, shell)
 
 # A rank that will not die of SIGTERM: how it prepares, and what it does then.
 STUBBORN = ('trap "" TERM INT HUP', "while :; do sleep 1; done")
@@ -54,7 +53,6 @@ class Signals(RunningJobs):
         self.assertIn("killing", errors)
 
     def test_ctrl_c_twice_on_a_terminal(self):
-        # The terminal signals mpirun as well; on a second Ctrl-C mpirun gives up on its ranks.
         terminal, inside = pty.openpty()
         try:
             run = self.start(*STUBBORN, stdin=inside,
@@ -67,17 +65,39 @@ class Signals(RunningJobs):
             os.close(terminal)
             os.close(inside)
 
-    def test_mpirun_killed(self):
-        run = self.start(*STUBBORN)
-        for process in children_of(run.pid):
-            os.kill(process, signal.SIGKILL)
-        self.check_ends(run, 137)
+    def test_agent_killed(self):
+        here = "the agent of this host, which has started the ranks here, was killed"
+        for where, words in (((), here), (ELSEWHERE, "host elsewhere was lost: its agent has ended, or its line was cut")):
+            run = self.start(*STUBBORN, *where)
+            agent, = children_of(run.pid)
+            if where:  # behind it, which waits for its end
+                agent, = children_of(agent)
+            os.kill(agent, signal.SIGKILL)
+            _, errors = self.check_ends(run, 1, SOON)
+            self.assertEqual(errors, f"ronderun: {words}\n")
 
     def test_ronderun_killed(self):
-        run = self.start(":", "sleep 60")
-        run.kill()
-        late.finish(run, DEADLINE)
-        late.until(lambda: not processes_with(self.mark), DEADLINE, "the end of the ranks")
+        for where in ((), ELSEWHERE):
+            # Ranks that print, so that the agent writes where nobody reads.
+            run = self.start(f"{STUBBORN[0]}; setsid sleep 60 & :", "sleep 0.5; while :; do echo y; done", *where)
+            time.sleep(1)
+            run.kill()
+            late.finish(run, DEADLINE)
+            late.until(lambda: not processes_with(self.mark), SOON, "the end of the ranks")
+
+    def test_before_the_ranks_start(self):
+        """The command that is to start an agent says nothing."""
+        name, value = self.mark.split("=", 1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            with tempfile.TemporaryDirectory() as folder:
+                line = [RONDERUN, "-H", "elsewhere:1", "--start", f"sh -c 'touch {folder}/x; exec sleep 60'", "true"]
+                run = subprocess.Popen(line, env=environment(**{name: value}), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.runs.append(run)
+                late.until(lambda: os.listdir(folder), DEADLINE, "the command")  # pylint: disable=cell-var-from-loop
+            run.send_signal(number)
+            late.finish(run, SOON)
+            self.assertEqual(run.returncode, -number if number == signal.SIGKILL else 128 + number)
+            late.until(lambda: not processes_with(self.mark), SOON, "the end of the command")
 
     def test_children_that_were_there_before_are_left_alone(self):
         name, value = self.mark.split("=", 1)
@@ -90,11 +110,6 @@ class Signals(RunningJobs):
 class Stopping(RunningJobs):
     """SIGTERM, after which a job may save and end by itself."""
 
-    # A script that a child of another thread has still open for writing could not be started.
-    ALONE = ["test_an_mpirun_behind_a_script", "test_signals_pass_a_script", "test_a_signal_to_every_process",
-             "test_a_script_that_has_ended_before_ronderun_looks",
-             "test_neither_a_rank_nor_mpirun", "test_an_mpirun_without_ranks_here", "test_ranks_on_another_host_alone"]
-
     def setUp(self):
         super().setUp()
         folder = tempfile.TemporaryDirectory()
@@ -102,7 +117,7 @@ class Stopping(RunningJobs):
         self.folder = pathlib.Path(folder.name)
 
     def log(self, what):
-        return f"echo {what} >>{self.folder}/$OMPI_COMM_WORLD_RANK"
+        return f"echo {what} >>{self.folder}/$RONDE_RANK"
 
     def logs(self):
         return {path.name: path.read_text().split() for path in self.folder.iterdir()}
@@ -112,16 +127,14 @@ class Stopping(RunningJobs):
             path.unlink()
 
     def start_saving_ranks(self, exit_code, *options):
-        """Ranks that end a moment after SIGTERM; each logs the signals that it gets, and so does a child.
-
-        mpirun would wait for a child that has a rank's output."""
+        """Ranks that end a moment after SIGTERM; each logs the signals that it gets, and so does a child."""
         child = f"bash -c 'trap \"echo child >>{self.folder}/child\" TERM; while kill -0 $PPID; do sleep 0.05; done' >/dev/null 2>&1 &"
         prepare = f"{child} trap '{self.log('TERM')}' TERM; trap '{self.log('USR2')}' USR2"
-        work = f'while [ ! -s {self.folder}/$OMPI_COMM_WORLD_RANK ]; do sleep 0.05; done; sleep 1.5; exit {exit_code}'
+        work = f'while [ ! -s {self.folder}/$RONDE_RANK ]; do sleep 0.05; done; sleep 1.5; exit {exit_code}'
         return self.start(prepare, work, *options)
 
     def test_each_rank_has_it_once_and_the_job_ends_by_itself(self):
-        for options in ([], ["-H", "localhost:2"]):  # the second has a shell before the program
+        for options in ((), ELSEWHERE):
             with self.subTest(options=options):
                 run = self.start_saving_ranks(0, *options)
                 run.terminate()
@@ -135,6 +148,19 @@ class Stopping(RunningJobs):
         run.terminate()
         _, errors = self.check_ends(run, 5)
         self.assertIn("exit code 5", errors)
+
+    def test_a_rank_that_fails_in_the_grace_is_named_and_ends_it(self):
+        run = self.start("trap '[ $RONDE_RANK = 0 ] || exit 5' TERM", "while :; do sleep 0.05; done", *LONG_GRACE)
+        run.terminate()
+        _, errors = self.check_ends(run, 5, SOON)
+        self.assertIn("rank 1 on host", errors)
+
+    def test_the_grace_is_there_after_the_first_that_has_saved(self):
+        run = self.start("trap 'sleep 1; exit 75' TERM", "[ $RONDE_RANK = 0 ] && exit 75; while :; do sleep 0.05; done",
+                         *LONG_GRACE)
+        time.sleep(0.5)
+        run.terminate()
+        self.check_ends(run, 75)
 
     def test_one_request_that_arrives_twice_is_one(self):
         # As from `timeout`: to ronderun, and to its group at once; the pause keeps the two from being merged.
@@ -191,95 +217,20 @@ class Stopping(RunningJobs):
         run.send_signal(signal.SIGINT)
         self.check_ends(run, 130)
 
-    def test_ranks_on_another_host_alone(self):
-        # The other host is this machine again: mpirun reaches it through the agent, as through ssh.
-        agent = self.folder / "agent"
-        # Its ranks are not below mpirun, as those of another host.
-        agent.write_text('#!/bin/sh\nshift\nsh -c "$*" &\n')
-        agent.chmod(0o755)
-        run = self.start_saving_ranks(0, "-H", "elsewhere:2", "--mpi-args", f"--mca plm_rsh_agent {agent}")
-        run.terminate()
-        _, errors = self.check_ends(run, 0)
-        agent.unlink()
-        self.assertEqual(self.logs(), {"0": ["USR2"], "1": ["USR2"]})
-        self.assertNotIn("mpirun", errors)
-
-    def path_with_a_script(self, script):
-        """A PATH where mpirun is a script."""
-        mpirun = self.folder / "mpirun"
-        mpirun.write_text(script)
-        mpirun.chmod(0o755)
-        self.addCleanup(mpirun.unlink, missing_ok=True)
-        return {"PATH": f"{self.folder}:{os.environ['PATH']}"}
-
-    def start_behind_a_script(self, prepare, work, **how):
-        """With an mpirun as module systems and conda have it."""
-        real = shutil.which("mpirun")
-        return self.start(prepare, work, variables=self.path_with_a_script(f'#!/bin/bash\n{real} "$@"\n'), **how)
-
-    def test_an_mpirun_behind_a_script(self):
-        """The ranks were not found, and all was killed at once."""
-        run = self.start_behind_a_script("trap 'sleep 1.5; exit 75' TERM", "while :; do sleep 0.05; done")
-        run.terminate()
-        _, errors = self.check_ends(run, 75)
-        self.assertIn("has saved its state", errors)
-
-    def test_signals_pass_a_script(self):
-        run = self.start_behind_a_script("trap 'exit 6' USR1", "while :; do sleep 0.05; done")
-        run.send_signal(signal.SIGUSR1)
-        self.check_ends(run, 6)
-
-    def signal_all(self):
-        for process in processes_with(self.mark):
-            with contextlib.suppress(ProcessLookupError):  # as the ranks' short sleeps
-                os.kill(process, signal.SIGTERM)
+    def test_other_signals_are_passed_on(self):
+        for where in ((), ELSEWHERE):
+            run = self.start("trap 'exit 6' USR1", "while :; do sleep 0.05; done", *where)
+            run.send_signal(signal.SIGUSR1)
+            self.check_ends(run, 6)
 
     def test_a_signal_to_every_process(self):
-        """Mpirun ends a job within a second then, and has exit code 1 whatever the ranks say."""
-        for code, start in ((75, self.start), (0, self.start), (75, self.start_behind_a_script)):
-            with self.subTest(code=code, start=start.__name__):
-                run = start(f"trap 'sleep 0.1; exit {code}' TERM", "while :; do sleep 0.05; done")
-                self.signal_all()
+        for code in (75, 0, 5):
+            with self.subTest(code=code):
+                run = self.start(f"trap 'sleep 0.1; exit {code}' TERM", "while :; do sleep 0.05; done")
+                for process in processes_with(self.mark):
+                    with contextlib.suppress(ProcessLookupError):  # as the ranks' short sleeps
+                        os.kill(process, signal.SIGTERM)
                 self.check_ends(run, code)
-        run = self.start("trap 'sleep 0.2; exit 5' TERM", "while :; do sleep 0.05; done")
-        self.signal_all()
-        self.check_ends(run, 1)
-
-    def test_a_script_that_has_ended_before_ronderun_looks(self):
-        """As where every process is signalled, and ronderun gets no core for a while."""
-        run = self.start_behind_a_script("trap 'sleep 0.5; exit 75' TERM", "while :; do sleep 0.05; done")
-        script, = children_of(run.pid)
-        run.send_signal(signal.SIGSTOP)
-        run.terminate()
-        os.kill(script, signal.SIGTERM)
-        late.until(lambda: pathlib.Path(f"/proc/{script}/stat").read_text().rpartition(")")[2].split()[0] == "Z",
-                   DEADLINE, "the end of the script")
-        run.send_signal(signal.SIGCONT)
-        _, errors = self.check_ends(run, 75)
-        self.assertNotIn("there is neither", errors)
-
-    def test_neither_a_rank_nor_mpirun(self):
-        run = self.start("", "", ranks=1, variables=self.path_with_a_script(
-            "#!/bin/bash\ntrap 'exit 4' TERM\necho ready\nwhile :; do sleep 0.05; done\n"))
-        run.terminate()
-        _, errors = self.check_ends(run, 4)
-        self.assertRegex(errors, r"^ronderun: there is neither a rank nor mpirun below process \d+ \(mpirun\): ")
-
-    def test_an_mpirun_without_ranks_here(self):
-        for name, script in (("exits", "exit 0"), ("goes on", ":")):
-            with self.subTest(name):
-                mpirun = self.folder / "mpirun"
-                mpirun.write_text(f"#!/bin/bash\ntrap 'echo USR2 >>{self.folder}/mpirun.log; {script}' USR2\n"
-                                  f"trap 'echo TERM >>{self.folder}/mpirun.log; exit 1' TERM\n"
-                                  "echo ready\nwhile :; do sleep 0.05; done\n")
-                mpirun.chmod(0o755)
-                run = self.start("", "", "--stop-grace", "1", ranks=1,
-                                 variables={"PATH": f"{self.folder}:{os.environ['PATH']}"})
-                run.terminate()
-                ends = name == "exits"
-                self.check_ends(run, 0 if ends else 143)
-                self.assertEqual(self.logs().pop("mpirun.log"), ["USR2"] if ends else ["USR2", "TERM"])
-                (self.folder / "mpirun.log").unlink()
 
 
 class LeftBehind(RunningJobs):
@@ -313,6 +264,11 @@ class LeftBehind(RunningJobs):
         self.assertIn("killed in 600 s", run.stderr.readline())
         run.terminate()
         self.check_ends(run, 0)
+        run = self.start(self.LEAVE + " :", "exit 75", *LONG_GRACE, "--restarts", "2", ranks=1)
+        self.assertIn("killed in 600 s", run.stderr.readline())
+        run.terminate()
+        _, errors = self.check_ends(run, 75)
+        self.assertNotIn("restart", errors)
 
     def test_after_a_stop_they_end_their_work(self):
         """As an upload of the last checkpoint."""

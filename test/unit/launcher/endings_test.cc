@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ends of a job are called, which are worth another start, and when it comes.
-#include "launcher/endings.h"
+#include "launcher/job/endings.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,65 +16,67 @@ namespace {
 
 using std::chrono::seconds;
 
+Outcome outcome(int exit_code, std::optional<std::int64_t> rank = {}, const std::string& host = "",
+                const std::string& trouble = "") {
+  Outcome result;
+  result.exit_code = exit_code;
+  result.rank = rank;
+  result.host = host;
+  result.trouble = trouble;
+  return result;
+}
+
 TEST(EndingsTest, TheLastLineSaysWhatHappened) {
-  EXPECT_EQ(verdict({0, 0}, {}, "h"), "");
-  EXPECT_EQ(verdict({3, 0}, {}, "h"), "the job failed with exit code 3");
-  EXPECT_EQ(verdict({139, 0}, {}, "h"), "a rank was killed by SIGSEGV (exit code 139)");
-  EXPECT_EQ(verdict({255, 0}, {}, "h"), "the job failed with exit code 255");
-  EXPECT_EQ(verdict({130, SIGINT}, {}, "h"), "the job was ended by SIGINT");
+  EXPECT_EQ(verdict(outcome(0)), "");
+  EXPECT_EQ(verdict(outcome(3)), "the job failed with exit code 3");
+  EXPECT_EQ(verdict(outcome(139)), "a rank was killed by SIGSEGV (exit code 139)");
+  EXPECT_EQ(verdict(outcome(255)), "the job failed with exit code 255");
+  EXPECT_EQ(verdict({130, SIGINT}), "the job was ended by SIGINT");
 }
 
 // Rank and host; a reader that goes away; why nothing started.
 TEST(EndingsTest, TheLastLineNamesTheRankTheHostAndTheTrouble) {
-  EXPECT_EQ(verdict({7, 0}, {1, "", "", false}, "vm"), "rank 1 on host vm ended with exit code 7");
-  EXPECT_EQ(verdict({7, 0}, {1, "b", "", false}, ""), "rank 1 on host b ended with exit code 7");
-  EXPECT_EQ(verdict({7, 0}, {1, "", "", false}, ""), "rank 1 ended with exit code 7");
-  EXPECT_EQ(verdict({137, 0}, {0, "b", "", false}, "vm"),
+  EXPECT_EQ(verdict(outcome(7, 1, "vm")), "rank 1 on host vm ended with exit code 7");
+  EXPECT_EQ(verdict(outcome(7, 1)), "rank 1 ended with exit code 7");
+  EXPECT_EQ(verdict(outcome(137, 0, "b")),
             "rank 0 on host b was killed by SIGKILL (exit code 137)");
-  EXPECT_EQ(verdict({141, SIGPIPE, true}, {1, "", "", true}, "vm"), "");
-  EXPECT_EQ(verdict({255, 0}, {{}, "", "there are fewer slots", false}, ""),
-            "there are fewer slots");
+  EXPECT_EQ(verdict({141, SIGPIPE, true}), "");
+  EXPECT_EQ(verdict(outcome(1, {}, "", "host b cannot be reached")), "host b cannot be reached");
 }
 
 // What the exit codes mean, in words.
 TEST(EndingsTest, TheLastLineSaysWhatACodeMeans) {
   for (const int signal : {0, SIGTERM}) {
-    const std::string line = verdict({75, signal}, {1, "", "", false}, "vm");
-    EXPECT_EQ(line,
+    EXPECT_EQ(verdict({75, signal}),
               "the training was stopped and has saved its state (exit code 75), and goes on when "
               "it is started again");
   }
-  EXPECT_EQ(verdict({78, 0}, {1, "", "", false}, "vm"),
+  EXPECT_EQ(verdict(outcome(78, 1, "vm")),
             "rank 1 on host vm ended with exit code 78: its settings or its data are wrong, and "
             "starting it again does not help");
 }
 
 TEST(RestartsTest, AFailureIsRestarted) {
   for (const int exit_code : {1, 3, 75, 125, 134, 137, 139, 143, 255}) {
-    EXPECT_TRUE(may_restart({exit_code, 0}, {})) << exit_code;
+    EXPECT_TRUE(may_restart({exit_code, 0})) << exit_code;
   }
-  Cause unreachable;
-  unreachable.trouble = "host b cannot be reached";
-  EXPECT_TRUE(may_restart({1, 0}, unreachable));
+  EXPECT_TRUE(may_restart(outcome(1, {}, "", "host b cannot be reached")));
 }
 
 TEST(RestartsTest, WhatARepeatCannotMendIsNot) {
   for (const int exit_code : {0, 2, 78, 126, 127}) {
-    EXPECT_FALSE(may_restart({exit_code, 0}, {})) << exit_code;
+    EXPECT_FALSE(may_restart({exit_code, 0})) << exit_code;
   }
-  Cause slots;
-  slots.too_few_slots = true;
-  EXPECT_FALSE(may_restart({1, 0}, slots));
 }
 
 TEST(RestartsTest, AJobThatWasToldToStopIsNot) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
-    EXPECT_FALSE(may_restart({128 + signal, signal}, {}));
-    EXPECT_FALSE(may_restart({3, signal}, {}));
-    EXPECT_FALSE(may_restart({75, signal}, {}));
+    EXPECT_FALSE(may_restart({128 + signal, signal}));
+    EXPECT_FALSE(may_restart({3, signal}));
+    EXPECT_FALSE(may_restart({75, signal}));
   }
-  EXPECT_FALSE(may_restart({141, SIGPIPE, true}, {}));
-  EXPECT_FALSE(may_restart({1, 0, true}, {}));
+  EXPECT_FALSE(may_restart({141, SIGPIPE, true}));
+  EXPECT_FALSE(may_restart({1, 0, true}));
 }
 
 TEST(RestartsTest, ThePauseDoublesUpToHalfAMinute) {
@@ -86,7 +90,9 @@ TEST(RestartsTest, ThePauseDoublesUpToHalfAMinute) {
 using Next = Restarts::Next;
 
 Start failed(seconds lasted, std::string last_line = "", int exit_code = 1) {
-  return {{exit_code, 0}, {}, std::move(last_line), lasted};
+  Outcome ended = outcome(exit_code);
+  ended.last_line = std::move(last_line);
+  return {std::move(ended), lasted};
 }
 
 TEST(RestartsTest, NoMoreThanSoOften) {

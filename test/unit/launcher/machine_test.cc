@@ -6,17 +6,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "launcher/host_files.h"
+
 namespace ronde::launcher {
 namespace {
 
 TEST(MachineTest, FactsAreWithinReason) {
-  const Facts facts = facts_of_this_machine();
+  const Facts facts = facts_of_this_machine("");
   EXPECT_GE(facts.cores, 1);
   EXPECT_LE(facts.cores, sysconf(_SC_NPROCESSORS_CONF));
   EXPECT_GE(facts.slots, 1);
@@ -66,46 +68,32 @@ TEST_F(FindProgramTest, NamesAreSearched) {
 }
 
 TEST(FactsTest, EveryJobHasAnotherName) {
-  const std::string job = facts_of_this_machine().job;
+  const std::string job = facts_of_this_machine("").job;
   EXPECT_EQ(job.size(), 16U);
   EXPECT_EQ(job.find_first_not_of("0123456789abcdef"), std::string::npos) << job;
-  EXPECT_NE(job, facts_of_this_machine().job);
+  EXPECT_NE(job, facts_of_this_machine("").job);
 }
 
-class LastLineInTest : public FindProgramTest {
- protected:
-  void append(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name, std::ios::app) << text;
-  }
-  // The seconds after the beginning of the start when the file was written.
-  void written_at(const std::string& name, int second) {
-    std::filesystem::last_write_time(folder_ / name, begin_ + std::chrono::seconds(second));
-  }
-  std::string last_line() { return last_line_in(folder_.string(), begin_); }
-
-  std::filesystem::file_time_type begin_ = std::filesystem::file_time_type::clock::now();
-};
-
-TEST_F(LastLineInTest, IsThatOfTheFileThatWasWrittenLast) {
-  EXPECT_EQ(last_line(), "");
-  append("rank.0.err", "ronderun: job start, 2026\nearly\n");
-  append("rank.1.err", std::string(20000, 'x') + "\nlate\n\n");
-  append("rank.1.out", "output\n");
-  written_at("rank.0.err", 1);
-  written_at("rank.1.err", 2);
-  written_at("rank.1.out", 3);
-  EXPECT_EQ(last_line(), "late");
-  written_at("rank.0.err", 4);
-  EXPECT_EQ(last_line(), "early");
+TEST_F(FindProgramTest, TheLastLineOfAFile) {
+  const auto append = [&](const std::string& text) {
+    std::ofstream(folder_ / "rank.0.err", std::ios::app) << text;
+    return last_line_of(at("rank.0.err"));
+  };
+  EXPECT_EQ(last_line_of(at("none")), "");
+  EXPECT_EQ(append(std::string(20000, 'x') + "\nlate\n\n"), "late");
+  EXPECT_EQ(append("ronderun: restart 1, 2026\n"), "") << "one of ronderun's own";
 }
 
-TEST_F(LastLineInTest, IsNeitherAnOldOneNorOurs) {
-  append("rank.0.err", "of another host\n");
-  written_at("rank.0.err", -1);
-  EXPECT_EQ(last_line(), "");
-  append("rank.1.err", "of the start before\nronderun: restart 1, 2026\n");
-  written_at("rank.1.err", 1);
-  EXPECT_EQ(last_line(), "");
+TEST_F(FindProgramTest, TheMpiOfAProgram) {
+  EXPECT_EQ(mpi_of_program(at("program")), "") << "a script, which must not run";
+  EXPECT_EQ(mpi_of_program("/proc/self/exe"), "");
+  EXPECT_EQ(mpi_of_program(at("none")), "");
+}
+
+TEST(FactsTest, TheNodesOfMemoryHaveAllProcessors) {
+  std::size_t processors = 0;
+  for (const auto& node : processors_of_nodes()) processors += node.size();
+  EXPECT_GE(processors, static_cast<std::size_t>(facts_of_this_machine("").cores));
 }
 
 }  // namespace

@@ -57,16 +57,41 @@ TEST(OptionsTest, ASingleDashIsAProgram) {
 }
 
 TEST(OptionsTest, Everything) {
-  const Options options =
-      parsed({"--dry-run", "--verbose", "-H", "a:2,b", "--hostfile=h", "--bind-to",
-              "core:overload-allowed", "--mpi-args", "--mca a 'b c'", "--mpi-args=--tag-output",
-              "-x", "A=b=c", "-x", "D", "-x", "E=", "-n", "1", "p"});
+  const Options options = parsed({"--dry-run",
+                                  "--verbose",
+                                  "-H",
+                                  "a:2,b",
+                                  "--hostfile=h",
+                                  "--bind-to",
+                                  "core:overload-allowed",
+                                  "--mpi",
+                                  "--mpi-args",
+                                  "--mca a 'b c'",
+                                  "--mpi-args=--tag-output",
+                                  "--start=ssh -p 22",
+                                  "--agent",
+                                  "/opt/r",
+                                  "--wdir",
+                                  "/w",
+                                  "-x",
+                                  "A=b=c",
+                                  "-x",
+                                  "D",
+                                  "-x",
+                                  "E=",
+                                  "-n",
+                                  "1",
+                                  "p"});
   EXPECT_TRUE(options.dry_run);
   EXPECT_TRUE(options.verbose);
+  EXPECT_TRUE(options.mpi);
   EXPECT_EQ(options.hosts, "a:2,b");
   EXPECT_EQ(options.hostfile, "h");
   EXPECT_EQ(options.bind_to, "core:overload-allowed");
   EXPECT_THAT(options.mpi_args, ElementsAre("--mca", "a", "b c", "--tag-output"));
+  EXPECT_THAT(options.start, ElementsAre("ssh", "-p", "22"));
+  EXPECT_EQ(options.agent, "/opt/r");
+  EXPECT_EQ(options.folder, "/w");
   ASSERT_EQ(options.exports.size(), 3U);
   EXPECT_EQ(options.exports[0].name, "A");
   EXPECT_EQ(options.exports[0].value, "b=c");
@@ -84,6 +109,7 @@ TEST(OptionsTest, HelpAndVersionNeedNothingElse) {
 
 TEST(OptionsTest, OneOptionForEverySetting) {
   for (const base::Setting& setting : base::settings()) {
+    if (setting.name == "RONDE_MPI") continue;  // an old name of RONDE_ALONE
     std::string option(setting.name.substr(5));
     for (char& letter : option) {
       letter = letter == '_' ? '-' : static_cast<char>(std::tolower(letter));
@@ -106,8 +132,9 @@ TEST(OptionsTest, RefusesNumbersThatAreNone) {
 }
 
 TEST(OptionsTest, RefusesWhatIsMissing) {
-  EXPECT_THAT(refused({}), HasSubstr("put -np N before the program"));
-  EXPECT_THAT(refused({"./p", "-np", "2"}), HasSubstr("put -np N before the program"));
+  EXPECT_THAT(refused({}), HasSubstr("no program"));
+  EXPECT_EQ(parsed({"./p", "-np", "2"}).ranks, std::nullopt) << "the program's own";
+  EXPECT_THAT(refused({"--start", "", "p"}), HasSubstr("--start is empty"));
   EXPECT_THAT(refused({"-np", "2"}), HasSubstr("no program"));
   EXPECT_THAT(refused({"-np", "2", "--"}), HasSubstr("no program"));
   EXPECT_THAT(refused({"-np", "2", ""}), HasSubstr("no program"));
@@ -150,11 +177,17 @@ TEST(OptionsTest, StoppingAndRestarting) {
 
 TEST(OptionsTest, RefusesBadValues) {
   EXPECT_THAT(refused({"--dry-run=yes", "p"}), HasSubstr("--dry-run takes no value"));
-  EXPECT_THAT(refused({"--bind-to", "cores", "p"}), HasSubstr("use one of: none hwthread core"));
+  EXPECT_THAT(refused({"--bind-to", "cores", "p"}),
+              HasSubstr("use one of: auto none hwthread core"));
   for (const std::string& text : Words{"", "=", "=a", "1A=b", "A B=c", "A-B"}) {
     EXPECT_THAT(refused({"-x", text, "p"}), HasSubstr("does not name a variable"));
   }
-  EXPECT_THAT(refused({"--mpi-args", "a\\q", "p"}), HasSubstr("cannot be split"));
+  EXPECT_THAT(refused({"--mpi-args", "a 'b", "p"}), HasSubstr("a quote ' is not closed"));
+}
+
+TEST(OptionsTest, SplitsWordsAsAShellDoes) {
+  EXPECT_THAT(parsed({"--start", R"( sh  -c 'a "$0" \b' "c 'd' \"e\" \f" \g\ h"" '' )", "p"}).start,
+              ElementsAre("sh", "-c", R"(a "$0" \b)", R"(c 'd' "e" \f)", "g h", ""));
 }
 
 }  // namespace

@@ -216,7 +216,8 @@ TEST(Place, OnThisHostAlone) {
   EXPECT_EQ(placed(kHere, 6), "node1:0-5; 6 ranks on 2 cores: the ranks take turns");
   EXPECT_EQ(placed(kHere, 2, 1), "node1:0-1; 2 ranks on 1 core: the ranks take turns");
   EXPECT_EQ(placed({{"node1", 4, true}}, 4), "node1:0-3") << "somebody wants so many";
-  EXPECT_EQ(placed({{"node1", 1, true}}, 2), "node1:0-1; 2 ranks on 1 slot: started all the same");
+  EXPECT_EQ(placed({{"node1", 1, true}}, 2),
+            "-np 2 is more than the 1 slot of node1: write -H node1:2, or use fewer ranks");
 }
 
 TEST(Place, WhereSlotsAreNotSaid) {

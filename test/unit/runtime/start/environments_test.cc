@@ -64,6 +64,7 @@ const Lines kSrun =
 const Lines kSrunOfFour{"SLURM_JOB_ID=7", "SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=4",
                         "SLURM_STEP_NODELIST=n[1-2]"};
 const Lines kHand{"RONDE_RANK=1", "RONDE_SIZE=2", "RONDE_MEET=localhost:4000"};
+const Lines kRonderun{"RONDE_RANK=1", "RONDE_SIZE=2", "RONDE_MEET=unix:job-12ab", "RONDE_JOB=12ab"};
 const Lines kServers{R"(TF_CONFIG={"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]},)"
                      R"( "task": {"type": "worker", "index": 1}})"};
 const Lines kWorkers{R"(TF_CONFIG={"cluster": {"worker": ["a:1", "b:1"]},)"
@@ -87,6 +88,12 @@ const Situation kInnocent[] = {
     {"AnImageThatKeepsAnAgentsWords", kAgentOfOne, "alone"},
     {"EmptyVariables", {"RONDE_RANK=", "WORLD_SIZE=", "PMI_RANK="}, "alone"},
     {"Hand", kHand, "1 of 2 at localhost:4000"},
+    {"Ronderun", kRonderun, "1 of 2 at unix:job-12ab"},
+    {"RonderunInAPod",
+     kRonderun + kPyTorchJob,
+     "1 of 2 at unix:job-12ab",
+     {kRonderun + kPyTorchJob, kPyTorchJob}},
+    {"RonderunInABatchJob", kRonderun + kBatchShell, "1 of 2 at unix:job-12ab"},
     {"Mpirun", kMpirun, "1 of 2 by MPI"},
     {"Mpich", {"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=5"}, "1 of 2 by MPI"},
     {"IntelMpi",

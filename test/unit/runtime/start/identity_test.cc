@@ -74,6 +74,7 @@ const std::pair<Variables, const char*> kSaid[] = {
     {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=node1:4000"}, "rank 0 of 2 at node1:4000"},
     {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[fd00::1]:4000"},
      "rank 0 of 2 at [fd00::1]:4000"},
+    {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=unix:job-1"}, "rank 0 of 2 at unix:job-1"},
     {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=127.0.0.1:65535"},
      "rank 0 of 2 at 127.0.0.1:65535 on one host"},
     {{"RONDE_RANK=0", "RONDE_SIZE=2", "RONDE_MEET=[::1]:1"}, "rank 0 of 2 at [::1]:1 on one host"},

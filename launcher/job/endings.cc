@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words for exit codes, and the numbers behind --restarts.
-#include "launcher/endings.h"
+#include "launcher/job/endings.h"
+
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "launcher/lines.h"
 
@@ -15,28 +18,29 @@ namespace {
 
 constexpr std::int64_t kLongestPause = 30;  // seconds
 constexpr std::int64_t kMostDoublings = 5;  // reach it
-// A job that has not even read its data has ended at once; mpirun itself takes a second or two.
+// A job that has not even read its data has ended at once.
 constexpr std::chrono::seconds kAtOnce(10);
 
 // How the job failed: "rank 1 on host a ended with exit code 3".
-std::string failure_of(int exit_code, const Cause& cause, const std::string& host) {
-  const int signal = exit_code - kSignalBase;
+std::string failure_of(const Outcome& outcome) {
+  const int signal = outcome.exit_code - kSignalBase;
   const char* name = signal > 0 ? sigabbrev_np(signal) : nullptr;
-  const std::string code = "exit code " + std::to_string(exit_code);
-  std::string who = "a rank";
-  if (cause.rank.has_value()) {
-    who = "rank " + std::to_string(*cause.rank);
-    const std::string& place = cause.host.empty() ? host : cause.host;
-    if (!place.empty()) who += " on host " + place;
-  }
+  const std::string code = "exit code " + std::to_string(outcome.exit_code);
+  if (!outcome.rank.has_value() && name == nullptr) return "the job failed with " + code;
+  std::string who = outcome.rank ? "rank " + std::to_string(*outcome.rank) : "a rank";
+  if (!outcome.host.empty()) who += " on host " + outcome.host;
   if (name != nullptr) return who + " was killed by SIG" + name + " (" + code + ")";
-  if (!cause.rank.has_value()) return "the job failed with " + code;
   return who + " ended with " + code;
 }
 
 }  // namespace
 
-std::string verdict(const Outcome& outcome, const Cause& cause, const std::string& host) {
+int exit_code_of(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return kSignalBase + WTERMSIG(wait_status);
+  return WEXITSTATUS(wait_status);
+}
+
+std::string verdict(const Outcome& outcome) {
   if (outcome.reader_gone) return "";
   if (outcome.interrupted != 0 && outcome.exit_code == kSignalBase + outcome.interrupted) {
     return std::string("the job was ended by SIG") + sigabbrev_np(outcome.interrupted);
@@ -44,19 +48,18 @@ std::string verdict(const Outcome& outcome, const Cause& cause, const std::strin
   if (outcome.exit_code == 0) return "";
   if (outcome.exit_code == kExitStopped) {
     return "the training was stopped and has saved its state (exit code 75), and goes on when it "
-           "is "
-           "started again";
+           "is started again";
   }
-  if (!cause.trouble.empty()) return cause.trouble;
-  std::string failure = failure_of(outcome.exit_code, cause, host);
+  if (!outcome.trouble.empty()) return outcome.trouble;
+  std::string failure = failure_of(outcome);
   if (outcome.exit_code == kExitConfig) {
     return failure + ": its settings or its data are wrong, and starting it again does not help";
   }
   return failure;
 }
 
-bool may_restart(const Outcome& outcome, const Cause& cause) {
-  if (outcome.interrupted != 0 || outcome.reader_gone || cause.too_few_slots) return false;
+bool may_restart(const Outcome& outcome) {
+  if (outcome.interrupted != 0 || outcome.reader_gone) return false;
   return outcome.exit_code != 0 && outcome.exit_code != kExitUsage &&
          outcome.exit_code != kExitConfig && outcome.exit_code != kExitNotExecutable &&
          outcome.exit_code != kExitNotFound;
@@ -84,10 +87,10 @@ Restarts::Next Restarts::after(const Start& start) {
   const std::string before = std::move(failed_at_once_with_);
   failed_at_once_with_.clear();
   if (start.lasted >= window_) used_ = 0;
-  if (!may_restart(start.outcome, start.cause) || most_ == 0) return Next::kEnd;
+  if (!may_restart(start.outcome) || most_ == 0) return Next::kEnd;
   // A training that was stopped on request has made no error that could come again.
   if (start.outcome.exit_code != kExitStopped && start.lasted < kAtOnce) {
-    failed_at_once_with_ = without_time(start.last_line);
+    failed_at_once_with_ = without_time(start.outcome.last_line);
     if (used_ < most_ && !before.empty() && before == failed_at_once_with_) return Next::kGiveUp;
   }
   if (used_ == most_) return Next::kEnd;
