@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -20,10 +21,27 @@ namespace {
 constexpr double kPatience = 600.0;
 constexpr std::chrono::milliseconds kEndOfLoan{100};
 
+std::vector<Piece> pieces_of(const std::vector<Parameter*>& parameters, std::uint32_t servers,
+                             const Partition& partition) {
+  std::vector<VariableSpec> specs;
+  specs.reserve(parameters.size());
+  for (const Parameter* const one : parameters) specs.push_back({one->name(), one->shape()});
+  return place(specs, servers, partition);
+}
+
+std::string table_with(std::string table, const std::vector<TableSpec>& more,
+                       std::uint32_t servers) {
+  for (const TableSpec& one : more) {
+    table += (table.empty() ? "" : "\n") + one.name + " (" + std::to_string(one.rows) + " x " +
+             std::to_string(one.width) + "), row r on ps r mod " + std::to_string(servers);
+  }
+  return table;
+}
+
 }  // namespace
 
 std::string ParameterServerOptions::job_of(const Tasks& tasks) const {
-  return tasks.text() + (standby ? " --standby on" : " --standby off");
+  return tasks.text() + "\n--standby " + (standby ? "on" : "off");
 }
 
 std::string ServerCounts::staleness_text() const {
@@ -43,17 +61,10 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
       options_(std::move(options)),
       servers_(static_cast<std::uint32_t>(tasks.servers.size())),
       chief_(tasks.is_chief()),
+      pieces_(pieces_of(parameters_, servers_, options_.partition)),
+      table_(table_with(table_of(pieces_), options_.tables, servers_)),
       versions_(servers_, 0),
       client_(client_options()) {
-  std::vector<VariableSpec> specs;
-  specs.reserve(parameters_.size());
-  for (const Parameter* const one : parameters_) specs.push_back({one->name(), one->shape()});
-  pieces_ = place(specs, servers_, options_.partition);
-  table_ = table_of(pieces_);
-  for (const TableSpec& one : options_.tables) {
-    table_ += (table_.empty() ? "" : "\n") + one.name + " (" + std::to_string(one.rows) + " x " +
-              std::to_string(one.width) + "), row r on ps r mod " + std::to_string(servers_);
-  }
   if (!chief_) return;
   std::vector<Parameter*> all = parameters_;
   for (const TableSpec& one : options_.tables) {
@@ -77,6 +88,7 @@ ClientOptions ParameterServer::client_options() {
   client.state.standby = options_.standby;
   client.state.decides = chief_;
   client.state.job = options_.job_of(tasks_);
+  client.state.training = training();
   client.state.server_timeout = options_.server_timeout;
   client.servers = tasks_.servers;
   client.keys = keys_for(tasks_.all());
@@ -84,6 +96,30 @@ ClientOptions ParameterServer::client_options() {
   client.deadline = options_.deadline;
   client.say = [this](const std::string& line) { say(line); };
   return client;
+}
+
+// Settings that the tasks of one training have alike.
+std::string ParameterServer::training() const {
+  Flags all{{"--mode", text_of(options_.mode)},
+            {"--backup_workers", std::to_string(options_.mode.backup_workers)},
+            {"--scale_by_staleness", options_.mode.scale_by_staleness ? "on" : "off"},
+            {"optimizer", make_optimizer(options_.optimizer, {})->settings()}};
+  all.insert(all.end(), options_.flags.begin(), options_.flags.end());
+  all.insert(all.end(), options_.alike.begin(), options_.alike.end());
+  std::istringstream lines(table_);
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    all.emplace_back("variable-" + std::to_string(count), line);
+  }
+  all.emplace_back("variables", std::to_string(count));
+  std::string text;
+  for (auto [name, value] : all) {
+    std::ranges::replace(name, ' ', '-');
+    std::string line = name + " " + value;
+    std::ranges::replace(line, '\n', ' ');
+    text += (text.empty() ? "" : "\n") + line;
+  }
+  return text;
 }
 
 void ParameterServer::say(const std::string& line) const {

@@ -30,13 +30,14 @@ struct ParameterServerOptions {
   std::size_t keep = 5;
   std::string restore = "auto";  // as SupervisorOptions
   Flags flags{};                 // what must be the same when a training goes on
+  Flags alike{};                 // what tasks must have alike besides, where they say it
   bool accept_changes = false;
   double deadline = 60.0;       // seconds of silence of a server, or of all (a server ends)
   double worker_timeout = 5.0;  // seconds of silence after which nobody waits for a worker
   double server_timeout = 3.0;  // after which a standby takes over
   Say say{};
 
-  // What must be the same on all tasks, as flags.
+  // What must be the same on all tasks, as settings.
   [[nodiscard]] std::string job_of(const Tasks& tasks) const;
 };
 
@@ -130,6 +131,7 @@ class ParameterServer {
   };
 
   [[nodiscard]] ClientOptions client_options();
+  [[nodiscard]] std::string training() const;
   [[nodiscard]] VariableSpecs specs_of(std::uint32_t group) const;
   [[nodiscard]] std::vector<Stretch> state_of(std::uint32_t group);
   [[nodiscard]] Message create(std::uint32_t group);
@@ -147,8 +149,8 @@ class ParameterServer {
   const ParameterServerOptions options_;
   const std::uint32_t servers_;
   const bool chief_;
-  std::vector<Piece> pieces_;
-  std::string table_;
+  const std::vector<Piece> pieces_;
+  const std::string table_;
   // On the chief: all that a checkpoint holds.
   std::vector<std::unique_ptr<Parameter>> tables_;
   std::unique_ptr<Optimizer> mirror_;

@@ -46,6 +46,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,17 +64,19 @@ struct Address {
   friend auto operator<=>(const Address&, const Address&) = default;
 };
 
-// The chief, or worker 0, which is the chief of a job without one.
-[[nodiscard]] inline bool may_be_chief(const Address& address) {
-  return address.role == Role::kChief || (address.role == Role::kWorker && address.index == 0);
-}
+// Settings are lines of a name, a space and a value. The first name to which two texts have
+// different values, with both: "--mode sync" and "--mode async". A name that one of them alone has
+// is no difference: not every task knows all.
+[[nodiscard]] std::optional<std::pair<std::string, std::string>> difference(std::string_view one,
+                                                                            std::string_view other);
 
 // "worker 1".
 [[nodiscard]] std::string text_of(const Address& address);
 
 enum class Kind : std::uint8_t {
   // From workers and the chief, to the server that has the group.
-  kHello,   // text: the job's settings, which must be the server's; sequence: of the request after
+  kHello,   // text: the job's settings, which must be the server's, then those of the training,
+            // which must be the chief's; sequence: of the request after
   kCreate,  // the chief: text: see VariableSpecs; floats: first values
   kPull,    // ids: see TableRows
   kPush,    // version, weight, rate; floats: gradients; ids: see TableRows
@@ -149,11 +152,16 @@ struct ServerOptions {
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
   bool standby = false;
-  std::string job;              // what every hello must say
+  bool has_chief = false;       // a task of its own; else worker 0 is it
+  std::string job;              // settings that every hello must begin with
   double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
   double start_timeout = 60.0;  // until a worker must have been seen
   double resend = 1.0;          // of entries to the standby
   std::uint64_t start = 0;      // grows each time that this server is started
+
+  [[nodiscard]] bool is_chief(const Address& one) const {
+    return one.role == (has_chief ? Role::kChief : Role::kWorker) && one.index == 0;
+  }
 };
 
 // A group on one server: its variables, its members and its log.
@@ -201,12 +209,16 @@ class Shard {
     Message last;                  // the acknowledgement of the last push
     std::optional<Message> waits;  // a push that waits for its round
     std::optional<Message> held;   // a pull that waits
+    Address address;               // of the one that is, or was, there
+    std::string training;          // its settings
+    std::string unlike;            // why it is no task of the training whose variables are here
     double heard = 0.0;            // not the same on the standby
     double contender_since = 0.0;  // a later incarnation says hello
     std::uint64_t contender = 0;
   };
 
   Member* member_of(const Address& address);
+  [[nodiscard]] std::string unlike(const Address& from, std::string_view training) const;
   [[nodiscard]] bool is_stranger(const Message& message, Messages& out);
   void on_hello(double now, const Message& message, Messages& out);
   void log(const Message& request, Messages& out);
@@ -227,6 +239,7 @@ class Shard {
   bool has_standby_;
   bool closed_ = false;
   ModeOptions mode_;
+  std::string training_;  // settings of the chief that has created the variables
   std::unique_ptr<Variables> variables_;
   std::vector<Member> members_;
   Histogram staleness_{};
@@ -273,6 +286,7 @@ struct WorkerOptions {
   bool standby = false;
   bool decides = false;  // the chief: it declares servers dead
   std::string job;
+  std::string training{};       // settings
   double beat = 0.5;            // seconds between signs of life
   double resend = 1.0;          // until a request is sent again; twice as long each time
   double server_timeout = 3.0;  // of silence, after which the chief declares a server dead

@@ -24,6 +24,7 @@ ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& o
   state.servers = static_cast<std::uint32_t>(tasks.servers.size());
   state.workers = static_cast<std::uint32_t>(tasks.workers.size());
   state.standby = options.standby;
+  state.has_chief = !tasks.chief.empty();
   state.job = options.job_of(tasks);
   state.worker_timeout = options.worker_timeout;
   state.start_timeout = options.deadline;

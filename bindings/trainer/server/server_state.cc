@@ -23,6 +23,26 @@ std::string text_of(const Address& address) {
   }
 }
 
+std::optional<std::pair<std::string, std::string>> difference(std::string_view one,
+                                                              std::string_view other) {
+  const auto next = [](std::string_view& text) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    return line;
+  };
+  std::map<std::string_view, std::string_view> known;
+  while (!one.empty()) {
+    const std::string_view line = next(one);
+    known.emplace(line.substr(0, line.find(' ')), line);
+  }
+  while (!other.empty()) {
+    const std::string_view line = next(other);
+    const auto found = known.find(line.substr(0, line.find(' ')));
+    if (found != known.end() && found->second != line) return {{std::string(found->second), std::string(line)}};
+  }
+  return {};
+}
+
 ModeOptions mode_of(const std::string& text) {
   constexpr std::string_view kStale = "stale=";
   if (text == "sync") return {.mode = Mode::kSync};
@@ -110,7 +130,7 @@ Messages ServerState::on_tick(double now) {
 void ServerState::take_view(double now, const Message& message, Messages& out) {
   // Without standbys no view has a dead server; and who is no chief and no server has none to tell.
   if (message.view <= view_ || !options_.standby || options_.servers < 2) return;
-  if (message.from.role != Role::kServer && !may_be_chief(message.from)) return;
+  if (message.from.role != Role::kServer && !options_.is_chief(message.from)) return;
   view_ = message.view;
   const std::uint64_t news = message.dead & ~dead_;
   dead_ |= message.dead;

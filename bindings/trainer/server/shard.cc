@@ -33,9 +33,15 @@ Message answer_of(Kind kind, std::string text = {}) {
 Message hello_of(const Message& push) {
   Message hello = push;
   hello.kind = Kind::kHello;
+  hello.text.clear();
   hello.ids.clear();
   hello.floats = {};
   return hello;
+}
+
+// What a hello says of the training, after the job.
+std::string training_of(const std::string& hello, const std::string& job) {
+  return hello.substr(std::min(hello.size(), job.size() + 1));
 }
 
 }  // namespace
@@ -57,9 +63,19 @@ Shard::Member* Shard::member_of(const Address& address) {
   if (address.role == Role::kChief) at += options_.workers;
   if (address.role == Role::kEvaluator) at += options_.workers + 1U;
   const bool one_of_many = address.role == Role::kWorker && address.index < options_.workers;
-  const bool alone =
-      (address.role == Role::kChief || address.role == Role::kEvaluator) && address.index == 0;
+  const bool alone = address.index == 0 && (address.role == Role::kEvaluator ||
+                                            (address.role == Role::kChief && options_.has_chief));
   return one_of_many || alone ? &members_[at] : nullptr;
+}
+
+// Why a task with these settings of the training has no part in that of the variables here.
+std::string Shard::unlike(const Address& from, std::string_view training) const {
+  const auto differs = created() ? difference(training_, training) : std::nullopt;
+  if (!differs) return {};
+  return text_of(from) + " has " + differs->second + ", and the variables of ps " +
+         std::to_string(options_.index) + " are those of a training with " + differs->first +
+         ": start all tasks with the same program and flags, and end the servers of an earlier "
+         "training first";
 }
 
 void Shard::heard(double now, const Address& from) {
@@ -103,12 +119,13 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   };
   const auto refuse = [&reply](const std::string& why) { reply(Kind::kRefused, why); };
   if ((message.kind == Kind::kCreate || message.kind == Kind::kClose) &&
-      !may_be_chief(message.from)) {
+      !options_.is_chief(message.from)) {
     return refuse(text_of(message.from) +
                   " is not the chief, which alone creates variables and "
                   "closes the job");
   }
   const Member& member = *member_of(message.from);
+  if (!member.unlike.empty()) return refuse(member.unlike);
   const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
     return answer.to == message.from && answer.sequence == message.sequence &&
            answer.kind != Kind::kWelcome;
@@ -147,11 +164,14 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
   std::string refused;
   if (member == nullptr) {
     refused = text_of(message.from) + " is no task of the job that " + here +
-              " serves, which has " + std::to_string(options_.workers) + " workers (" +
-              options_.job + "): start all tasks with the same lists";
-  } else if (message.text != options_.job) {
-    refused = text_of(message.from) + " was started with " + message.text + ", and " + here +
-              " with " + options_.job + ": start all tasks with the same lists";
+              " serves, which has " + std::to_string(options_.workers) + " workers and " +
+              (options_.has_chief ? "a chief" : "no chief") +
+              " beside them: start all tasks with the same lists";
+  } else if (!(message.text + "\n").starts_with(options_.job + "\n")) {
+    const auto differs = difference(options_.job, message.text);
+    refused = text_of(message.from) + " was started with " +
+              (differs ? differs->second : "other settings") + ", and " + here + " with " +
+              (differs ? differs->first : "more of them") + ": start all tasks with the same lists";
   } else if (message.from.incarnation < member->incarnation) {
     refused = text_of(message.from) + " runs twice: " + here +
               " knows one that was started later, so end this one";
@@ -165,6 +185,8 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
     if (member->heard < since + kBothRun * options_.worker_timeout) return;  // ask again
     refused = text_of(message.from) + " runs twice: " + here +
               " hears another one, which was started before, so end one of them";
+  } else {
+    refused = unlike(message.from, training_of(message.text, options_.job));
   }
   if (!refused.empty()) {
     Message answer = answer_of(Kind::kRefused, refused);
@@ -293,6 +315,8 @@ void Shard::apply(const Message& entry) {
           const VariableSpecs specs = VariableSpecs::of(entry.text);
           variables_ = std::make_unique<Variables>(specs, entry.floats);
           mode_ = specs.mode;
+          training_ = member->training;
+          for (Member& one : members_) one.unlike = unlike(one.address, one.training);
         }
         reply(entry, answer_of(Kind::kCreated));
       } catch (const std::exception& error) {
@@ -328,6 +352,9 @@ void Shard::apply(const Message& entry) {
 
 void Shard::join(const Message& entry) {
   Member& member = *member_of(entry.origin);
+  member.address = entry.origin;
+  if (!entry.text.empty()) member.training = training_of(entry.text, options_.job);
+  member.unlike = unlike(entry.origin, member.training);
   if (member.incarnation != entry.origin.incarnation) {
     member.incarnation = entry.origin.incarnation;
     member.last = {};

@@ -72,6 +72,10 @@ void check(const Tasks& tasks) {
   add(tasks.servers, "ps");
   add(tasks.workers, "worker");
   add(tasks.chief, "chief");
+  if (tasks.role == Role::kChief && tasks.chief.size() != 1) {
+    refuse("this task is the chief, and --chief_hosts names " + std::to_string(tasks.chief.size()) +
+           ": name one, on all tasks");
+  }
   std::size_t count = 1;
   std::string flag = "the chief and the evaluator are one task each";
   if (tasks.role == Role::kServer) {
@@ -127,10 +131,9 @@ Address Tasks::self() const {
 }
 
 std::string Tasks::text() const {
-  std::string text =
-      "--ps_hosts " + text_of_list(servers) + " --worker_hosts " + text_of_list(workers);
-  if (!chief.empty()) text += " --chief_hosts " + text_of_list(chief);
-  return text;
+  return "--ps_hosts " + text_of_list(servers) + "\n--worker_hosts " + text_of_list(workers) +
+         "\n--chief_hosts " + (chief.empty() ? "none" : text_of_list(chief)) + "\nRONDE_JOB " +
+         variable("RONDE_JOB").value_or("none");
 }
 
 std::vector<std::string> Tasks::all() const {

@@ -24,7 +24,7 @@ struct Tasks {
     return role == Role::kChief || (chief.empty() && role == Role::kWorker && index == 0);
   }
   [[nodiscard]] Address self() const;  // of this start
-  // What must be the same on all tasks, as flags.
+  // What must be the same on all tasks, as settings.
   [[nodiscard]] std::string text() const;
   // All addresses.
   [[nodiscard]] std::vector<std::string> all() const;

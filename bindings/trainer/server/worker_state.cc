@@ -77,7 +77,7 @@ void WorkerState::say_hello(double now, std::uint32_t number, Messages& out) {
   hello.to = {Role::kServer, *server, 0};
   hello.group = number;
   hello.sequence = group.requests;
-  hello.text = options_.job;
+  hello.text = options_.job + (options_.training.empty() ? "" : "\n" + options_.training);
   hello.view = view_;
   hello.dead = dead_;
   out.push_back(std::move(hello));

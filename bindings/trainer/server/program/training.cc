@@ -334,12 +334,15 @@ int train_on_servers(const ServerSettings& settings, const ServerTraining& train
   options.keep = training.chief.keep;
   options.restore = training.chief.restore;
   options.accept_changes = training.chief.accept_changes;
+  options.alike = {{"--seed", std::to_string(training.seed)}};
   std::optional<ServerData> data;
   if (!settings.fed || tasks.role != Role::kWorker) {
     const std::size_t workers = tasks.workers.size();
     data = training.data(workers, options.mode.mode == Mode::kSync ? 1 : workers);
     options.flags = data->same;
     options.flags.emplace_back("steps", text_of(data->schedule));
+    options.alike.emplace_back("--steps", std::to_string(data->steps));
+    options.alike.emplace_back("--global-batch", std::to_string(data->data.global_batch()));
     options.batches_per_epoch = data->data.steps().value_or(0);
   }
   Task(settings, training, tasks, options, std::move(data)).run();

@@ -212,6 +212,54 @@ TEST(ServerProtocol, AStandbyThatHasTakenOverConfirmsNothing) {
   EXPECT_EQ(standby.shard(0)->variables()->version(), 1U);
 }
 
+// Answers of a server to a hello with these settings, of a job that has the first line.
+std::string refusal_of(ServerState& server, const Address& from, const std::string& text,
+                       double now = 0.0) {
+  Message hello = message_from(from, Kind::kHello);
+  hello.text = text;
+  const Messages out = server.on_message(now, hello);
+  return out.empty() ? "silence" : out.front().text;
+}
+
+TEST(ServerProtocol, AServerOfAnotherJobOrTrainingIsAStranger) {
+  ServerState server({.workers = 3, .job = "--ps_hosts a\nRONDE_JOB x"});
+  const std::string job = "--ps_hosts a\nRONDE_JOB x";
+  EXPECT_THAT(refusal_of(server, {Role::kWorker, 0, 5}, "--ps_hosts a\nRONDE_JOB y"),
+              testing::StartsWith("worker 0 was started with RONDE_JOB y, and ps 0 with RONDE_JOB x"));
+  EXPECT_NE(refusal_of(server, {Role::kWorker, 0, 5}, "--ps_hosts a"), "");
+  const Address chief{Role::kWorker, 0, 5};
+  // This one comes before the chief, and what it is, is known only then.
+  EXPECT_EQ(refusal_of(server, {Role::kWorker, 1, 6}, job + "\n--mode sync\nrate 1"), "");
+  EXPECT_EQ(refusal_of(server, chief, job + "\n--mode async\nrate 1"), "");
+  (void)server.on_message(0.0, create_message(chief, "async"));
+  for (const Kind kind : {Kind::kPull, Kind::kPush}) {
+    const Messages out =
+        server.on_message(0.1, message_from({Role::kWorker, 1, 6}, kind, 2));
+    ASSERT_THAT(out, has_kind(Kind::kRefused));
+    EXPECT_THAT(out.front().text,
+                testing::StartsWith("worker 1 has --mode sync, and the variables of ps 0 are "
+                                    "those of a training with --mode async: start all"));
+  }
+  EXPECT_THAT(refusal_of(server, {Role::kWorker, 2, 7}, job + "\nrate 2"),
+              testing::StartsWith("worker 2 has rate 2, and the variables"));
+  // One that does not say a rate may have it from the chief.
+  EXPECT_EQ(refusal_of(server, {Role::kWorker, 2, 8}, job + "\n--mode async"), "");
+  // A chief of the next training that comes to what is left of this one.
+  EXPECT_THAT(refusal_of(server, {Role::kWorker, 0, 9}, job + "\n--mode sync", 60.0),
+              testing::StartsWith("worker 0 has --mode sync"));
+}
+
+TEST(ServerProtocol, AJobHasOneChief) {
+  ServerState alone({.workers = 1, .job = "job"});
+  EXPECT_THAT(refusal_of(alone, {Role::kChief, 0, 5}, "job"),
+              testing::StartsWith("the chief is no task of the job that ps 0 serves"));
+  ServerState server({.workers = 1, .has_chief = true, .job = "job"});
+  const Address worker{Role::kWorker, 0, 5};
+  (void)server.on_message(0.0, message_from(worker, Kind::kHello));
+  EXPECT_THAT(server.on_message(0.0, create_message(worker, "async")), has_kind(Kind::kRefused));
+  EXPECT_FALSE(server.shard(0)->created());
+}
+
 // The earlier start's push may have reached this group alone, and its round may end only once the
 // later start has pushed to another one.
 TEST(ServerProtocol, APushOfAnEarlierStartHoldsNobody) {

@@ -29,7 +29,8 @@ TEST(ServerTasks, AreThoseOfTheFlags) {
   EXPECT_THAT(tasks->workers, testing::ElementsAre("c:3"));
   EXPECT_EQ(tasks->role, Role::kServer);
   EXPECT_EQ(tasks->index, 1U);
-  EXPECT_EQ(tasks->text(), "--ps_hosts a:1,b:2 --worker_hosts c:3");
+  EXPECT_EQ(tasks->text(),
+            "--ps_hosts a:1,b:2\n--worker_hosts c:3\n--chief_hosts none\nRONDE_JOB none");
 }
 
 TEST(ServerTasks, AreThoseOfTfConfigWhereThatNamesServers) {
@@ -44,7 +45,7 @@ TEST(ServerTasks, AreThoseOfTfConfigWhereThatNamesServers) {
   const auto tasks = tasks_with(R"(, "ps": ["a:1"])");
   ASSERT_TRUE(tasks);
   EXPECT_EQ(tasks->role, Role::kServer);
-  EXPECT_EQ(tasks->text(), "--ps_hosts a:1 --worker_hosts c:3");
+  EXPECT_THAT(tasks->text(), testing::StartsWith("--ps_hosts a:1\n--worker_hosts c:3\n"));
   EXPECT_FALSE(tasks_with(""));
   EXPECT_THAT(error_of([&] { (void)tasks_with("}"); }),
               testing::HasSubstr("TF_CONFIG is no JSON object"));
@@ -60,6 +61,8 @@ TEST(ServerTasks, WhatIsWrongIsOneLineThatNamesBothSides) {
             "ps 0 and worker 0 are both at a:1: give each task an address of its own");
   EXPECT_THAT(refusal(flags_of({})), testing::HasSubstr("--job_name is missing"));
   EXPECT_THAT(refusal({.role = Role::kServer}), testing::HasSubstr("names no server"));
+  EXPECT_THAT(refusal(flags_of(Role::kChief)),
+              testing::HasSubstr("this task is the chief, and --chief_hosts names 0"));
 }
 
 TEST(ServerPlacement, VariablesGoRoundTheServersInOrder) {
