@@ -64,6 +64,7 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
       pieces_(pieces_of(parameters_, servers_, options_.partition)),
       table_(table_with(table_of(pieces_), options_.tables, servers_)),
       versions_(servers_, 0),
+      dropped_(servers_, false),
       client_(client_options()) {
   if (!chief_) return;
   std::vector<Parameter*> all = parameters_;
@@ -211,16 +212,21 @@ void ParameterServer::pull(std::span<Rows> rows) {
   for (Rows& one : rows) {
     one.values.assign(one.ids.size() * options_.tables.at(one.table).width, 0.0F);
   }
-  for (std::uint32_t group = 0; group < servers_; ++group) {
-    Message message;
-    message.kind = Kind::kPull;
-    message.group = group;
-    message.ids = ids_of(group, rows);
-    client_.start(std::move(message));
+  // First those that may hold it until their round is over.
+  for (const bool after : {false, true}) {
+    for (std::uint32_t group = 0; group < servers_; ++group) {
+      if (dropped_[group] != after) continue;
+      Message message;
+      message.kind = Kind::kPull;
+      message.group = group;
+      message.ids = ids_of(group, rows);
+      client_.start(std::move(message));
+    }
+    for (std::uint32_t group = 0; group < servers_; ++group) {
+      if (dropped_[group] == after) take_values(group, client_.finish(group), rows);
+    }
   }
-  for (std::uint32_t group = 0; group < servers_; ++group) {
-    take_values(group, client_.finish(group), rows);
-  }
+  dropped_.assign(servers_, false);
   for (Parameter* const one : parameters_) one->changed();
 }
 
@@ -289,6 +295,7 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
   try {
     for (std::uint32_t group = 0; group < servers_; ++group) {
       const Message answer = client_.finish(group);
+      dropped_[group] = answer.dropped;
       if (group > 0) continue;
       counted = !answer.dropped;
       global_step_ = answer.version;

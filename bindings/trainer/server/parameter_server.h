@@ -160,6 +160,7 @@ class ParameterServer {
   std::uint64_t first_step_ = 0;
   std::uint64_t saved_step_ = 0;
   std::vector<std::uint64_t> versions_;  // by group, as pulled
+  std::vector<bool> dropped_;            // by group, since the last pull: a push
   std::uint64_t global_step_ = 0;
   Loan loan_;      // of gradients
   Client client_;  // its calls of create() come from this thread

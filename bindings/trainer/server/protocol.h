@@ -20,6 +20,8 @@
 // for the b last ones, with backup workers); their average, by samples, in the order of the
 // workers, is one update, and pulls of workers whose push waits are held until then. stale=0 is
 // sync: nobody may be ahead. A push of an earlier round is dropped, and acknowledged as dropped.
+// A worker whose push was dropped by some groups pulls those last, once the others have answered:
+// from its pull on a round waits for it, so it must not wait for the round of another group.
 //
 // Members. A worker that was never seen, or is silent for long, is gone: nobody waits for it any
 // more. One that comes back takes the variables as they are, and at least the steps of the slowest.
@@ -203,7 +205,8 @@ class Shard {
     std::uint64_t clock = 0;    // steps; one who joins late takes those of the slowest
     std::uint64_t counted = 0;  // pushes
     std::uint64_t dropped = 0;
-    // Its push was dropped: it may wait for another group now, so this round does not wait for it.
+    // Its push was dropped: it may wait for another group now, so no round waits for it until its
+    // next pull, which it sends once it waits for none.
     bool excused = false;
     std::uint64_t bye = 0;         // the number of its goodbye
     Message last;                  // the acknowledgement of the last push

@@ -325,6 +325,7 @@ void Shard::apply(const Message& entry) {
       break;
     case Kind::kPull:
       member->held = entry;
+      member->excused = false;  // it waits for no other group any more
       break;
     case Kind::kPush:
       take_push(entry);
@@ -390,6 +391,8 @@ void Shard::take_push(const Message& entry) {
   if (late) {
     ++member.dropped;
     member.excused = true;
+  } else if (mode_.mode != Mode::kSync && entry.weight == 0.0) {
+    ++member.clock;  // a step without samples: there is nothing to count or to apply
   } else {
     ++member.clock;
     ++member.counted;
@@ -436,21 +439,18 @@ bool Shard::may_go_on(const Member& member) const {
 // Ends the round where all are there, then lets go those who may.
 void Shard::advance() {
   if (created() && mode_.mode == Mode::kSync) {
+    // The first of all but `backup_workers` are a round; or those who are left, if that is less.
     std::vector<const Message*> pushes;
-    std::uint32_t missing = 0;
+    bool all_are_here = true;
     for (std::size_t i = 0; i < options_.workers; ++i) {
-      if (members_[i].waits) {
-        pushes.push_back(&*members_[i].waits);
-      } else if (members_[i].life != Life::kGone && !members_[i].excused) {
-        ++missing;
-      }
+      const Member& member = members_[i];
+      if (member.waits) pushes.push_back(&*member.waits);
+      all_are_here = all_are_here && (member.waits || member.life == Life::kGone || member.excused);
     }
-    if (!pushes.empty() && missing <= mode_.backup_workers) {
+    const bool enough = pushes.size() + mode_.backup_workers >= options_.workers;
+    if (!pushes.empty() && (enough || all_are_here)) {
       variables_->update(pushes, pushes.front()->rate);
-      for (Member& member : members_) {
-        member.waits.reset();
-        member.excused = false;
-      }
+      for (Member& member : members_) member.waits.reset();
     }
   }
   for (std::size_t i = 0; i < members_.size(); ++i) {

@@ -161,13 +161,14 @@ void Variables::update(std::span<const Message* const> pushes, double rate) {
     for (const auto& one : parameters_) one->move_value();
     loan_ = {};
   }
-  if (pushes.size() == 1) {
+  if (pushes.size() == 1 && weight > 0.0) {
     FloatReader reader(pushes[0]->floats);  // where it has arrived
     dense_->step_by([&reader](std::size_t most) { return reader.next(most); }, rate);
   } else {
     average_.assign(size_, 0.0F);
     for (const Message* const push : pushes) {
-      const float share = weight > 0.0 ? static_cast<float>(push->weight / weight) : 0.0F;
+      if (push->weight == 0.0) continue;  // whatever it brings is of no sample
+      const auto share = static_cast<float>(push->weight / weight);
       float* to = average_.data();
       FloatReader(push->floats).each(size_, [&to, share](std::span<const float> from) {
         for (const float one : from) *to++ += share * one;
@@ -190,8 +191,8 @@ void Variables::update_rows(std::span<const Message* const> pushes, double weigh
   for (const Message* const push : pushes) {
     std::vector<TableRows> rows;
     (void)rows_of(push->ids, &rows);  // they fit
-    const float share =
-        pushes.size() == 1 || weight == 0.0 ? 1.0F : static_cast<float>(push->weight / weight);
+    if (push->weight == 0.0) continue;
+    const float share = pushes.size() == 1 ? 1.0F : static_cast<float>(push->weight / weight);
     FloatReader reader(push->floats);
     reader.each(size_, [](auto) {});
     std::vector<float> from;

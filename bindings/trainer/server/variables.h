@@ -64,8 +64,8 @@ class Variables {
   [[nodiscard]] bool fits(std::span<const std::int64_t> ids, std::size_t floats) const;
   [[nodiscard]] bool fits(std::span<const std::int64_t> ids) const { return rows_of(ids, nullptr); }
 
-  // One update by the average of these gradients, by weight; rows that came more than once are
-  // summed. Each must fit.
+  // One update by the average of these gradients, by weight, of which 0 counts for nothing; rows
+  // that came more than once are summed. Each must fit.
   void update(std::span<const Message* const> pushes, double rate);
   // Variables and rows as they are now: the variables where they lie. An update leaves them there
   // as long as somebody reads them.

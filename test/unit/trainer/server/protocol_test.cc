@@ -64,7 +64,10 @@ void check(const Plan& plan, std::uint64_t seed, std::map<std::string, std::uint
     } else {
       EXPECT_EQ(shard->staleness()[0], marked);  // no push of an earlier round counts
     }
-    if (sums != nullptr) (*sums)["pushes"] += marked;
+    if (sums != nullptr) {
+      (*sums)["pushes"] += marked;
+      (*sums)["dropped"] += run.dropped[group].size();
+    }
   }
 }
 
@@ -102,6 +105,30 @@ TEST(ServerProtocol, SyncRoundsAverage) {
     Plan plan = plan_of("sync");
     plan.kills = static_cast<int>(seed % 3);
     plan.mode.backup_workers = seed % 4 == 3 ? 1 : 0;
+    check(plan, seed);
+  }
+}
+
+// A pause is longer than the time-out of a worker, whose push may then be late once in each group.
+TEST(ServerProtocol, AWorkerThatWasLateOnceTakesPartAgain) {
+  for (std::uint64_t seed = 0; seed < schedules(250); ++seed) {
+    Plan plan = plan_of("sync");
+    plan.loss = plan.twice = 0.0;
+    plan.pauses = 1 + static_cast<int>(seed % 2);
+    plan.servers = 1 + static_cast<std::uint32_t>(seed % 3);
+    std::map<std::string, std::uint64_t> sums;
+    check(plan, seed, &sums);
+    EXPECT_LE(sums["dropped"], static_cast<std::uint64_t>(plan.pauses) * plan.servers) << seed;
+  }
+}
+
+TEST(ServerProtocol, BackupWorkersAndPausesOverManyServersEnd) {
+  for (std::uint64_t seed = 0; seed < schedules(250); ++seed) {
+    Plan plan = plan_of("sync");
+    plan.mode.backup_workers = static_cast<std::uint32_t>(seed % 3);
+    plan.pauses = static_cast<int>(seed % 4);
+    plan.kills = static_cast<int>(seed % 2);
+    plan.servers = 3 + static_cast<std::uint32_t>(seed % 2);
     check(plan, seed);
   }
 }
@@ -260,6 +287,86 @@ TEST(ServerProtocol, AJobHasOneChief) {
   EXPECT_FALSE(server.shard(0)->created());
 }
 
+// A server and workers of a sync job by hand; the number of a push's element is its worker's.
+struct Rounds {
+  explicit Rounds(std::uint32_t workers, std::uint32_t backup_workers = 0)
+      : server({.workers = workers, .job = "job"}), sequence(workers, 1) {
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      (void)server.on_message(0.0, message_from(self(i), Kind::kHello));
+    }
+    Message create = create_message(self(0), "sync");
+    VariableSpecs specs = VariableSpecs::of(create.text);
+    specs.mode.backup_workers = backup_workers;
+    create.text = specs.text();
+    (void)server.on_message(0.0, create);
+  }
+  static Address self(std::uint32_t i) { return {Role::kWorker, i, 5 + i}; }
+  void pull(std::uint32_t i) {
+    (void)server.on_message(now, message_from(self(i), Kind::kPull, ++sequence[i]));
+  }
+  bool is_dropped(std::uint32_t i, std::uint64_t version) {
+    Message push = message_from(self(i), Kind::kPush, ++sequence[i]);
+    push.version = version;
+    for (const Message& one : server.on_message(now, push)) {
+      if (one.kind == Kind::kAck && one.to == self(i)) return one.dropped;
+    }
+    ADD_FAILURE() << "no answer";
+    return false;
+  }
+  std::uint64_t version() { return server.shard(0)->variables()->version(); }
+
+  ServerState server;
+  std::vector<std::uint64_t> sequence;
+  double now = 0.0;
+};
+
+TEST(ServerProtocol, ARoundWaitsForAWorkerThatWasLateOnceAndHasPulled) {
+  Rounds rounds(2);
+  EXPECT_FALSE(rounds.is_dropped(0, 0));
+  rounds.now = 6.0;  // worker 1 is silent for longer than the time-out
+  (void)rounds.server.on_message(6.0, message_from(Rounds::self(0), Kind::kBeat));
+  (void)rounds.server.on_tick(6.0);
+  ASSERT_EQ(rounds.version(), 1U);
+  EXPECT_TRUE(rounds.is_dropped(1, 0));
+  rounds.pull(1);
+  EXPECT_FALSE(rounds.is_dropped(0, 1));
+  EXPECT_EQ(rounds.version(), 1U) << "the round has ended without worker 1";
+  EXPECT_FALSE(rounds.is_dropped(1, 1));
+  EXPECT_EQ(rounds.version(), 2U);
+}
+
+TEST(ServerProtocol, WithBackupWorkersARoundIsAlwaysOfAllButThem) {
+  Rounds rounds(3, 1);
+  EXPECT_FALSE(rounds.is_dropped(0, 0));
+  EXPECT_FALSE(rounds.is_dropped(1, 0));
+  ASSERT_EQ(rounds.version(), 1U);
+  EXPECT_TRUE(rounds.is_dropped(2, 0));
+  EXPECT_FALSE(rounds.is_dropped(0, 1));
+  EXPECT_EQ(rounds.version(), 1U) << "one push of three is no round";
+  EXPECT_FALSE(rounds.is_dropped(1, 1));
+  EXPECT_EQ(rounds.version(), 2U);
+}
+
+TEST(ServerProtocol, APushWithoutSamplesCountsForNothing) {
+  ServerState server({.workers = 1, .job = "job"});
+  const Address worker{Role::kWorker, 0, 5};
+  (void)server.on_message(0.0, message_from(worker, Kind::kHello));
+  (void)server.on_message(0.0, create_message(worker, "async"));
+  Message push = message_from(worker, Kind::kPush, 2);
+  push.weight = 0.0;
+  EXPECT_THAT(server.on_message(0.0, push), has_kind(Kind::kAck));
+  EXPECT_EQ(server.shard(0)->variables()->version(), 0U);
+  EXPECT_THAT(server.shard(0)->steps(), testing::ElementsAre(0U));
+  // A round of it alone is one update, by nothing.
+  Rounds rounds(1);
+  Message empty = message_from(Rounds::self(0), Kind::kPush, 2);
+  empty.weight = 0.0;
+  (void)rounds.server.on_message(0.0, empty);
+  EXPECT_EQ(rounds.version(), 1U);
+  auto& variables = const_cast<Variables&>(*rounds.server.shard(0)->variables());
+  EXPECT_THAT(variables.values({}).whole(), testing::ElementsAre(0.0F));
+}
+
 // The earlier start's push may have reached this group alone, and its round may end only once the
 // later start has pushed to another one.
 TEST(ServerProtocol, APushOfAnEarlierStartHoldsNobody) {
@@ -330,6 +437,7 @@ TEST(ServerProtocol, WhatNobodyReadsIsUpdatedInPlace) {
   Variables variables(specs, Floats::of({1.0F, 2.0F}));
   const float* const before = variables.values({}).parts().front().values.data();
   Message push;
+  push.weight = 1.0;
   push.floats = Floats::of({1.0F, 1.0F});
   const Message* const pushes = &push;
   variables.update({&pushes, 1}, 1.0);
@@ -357,6 +465,7 @@ TEST(ServerProtocol, RowsThatComeTwiceAreSummedAndOthersStay) {
   specs.tables = {{.name = "t", .rows = 3, .width = 2, .scale = 0.0}};
   Variables variables(specs, {});
   Message push;
+  push.weight = 1.0;
   push.ids = {0, 3, 2, 0, 2};
   push.floats = Floats::of({1.0F, 2.0F, 5.0F, 6.0F, 10.0F, 20.0F});
   ASSERT_TRUE(variables.fits(push.ids, push.floats.size()));

@@ -29,7 +29,8 @@ struct Plan {
   std::uint32_t servers = 2;
   bool standby = true;
   bool kills_server = false;
-  int kills = 0;  // of workers that come back
+  int kills = 0;   // of workers that come back
+  int pauses = 0;  // of workers, for longer than their time-out; what is sent to them waits
   double loss = 0.0;
   double twice = 0.0;
 };
@@ -54,7 +55,10 @@ struct Simulation {
     std::vector<bool> answered;
     std::vector<std::size_t> marks;             // element of the push under way, by group
     std::vector<std::set<std::size_t>> before;  // acknowledged when the pull began, by group
+    std::vector<bool> late;                     // by group: the last push was dropped
+    bool late_ones = false;                     // pulls those now
     bool alive = true;
+    double asleep_until = 0.0;
     double back_at = 0.0;
   };
 
@@ -116,6 +120,7 @@ struct Simulation {
     task.answered.resize(plan.servers);
     task.marks.resize(plan.servers);
     task.before.resize(plan.servers);
+    task.late.resize(plan.servers);
   }
   void post_tick() { events.push({now + 0.1, ++order, {}}); }
   void post(Messages messages) {
@@ -146,7 +151,12 @@ struct Simulation {
       return;
     }
     for (Task& task : tasks) {
-      if (task.alive && task.self == message.to) post(task.state->on_message(now, message));
+      if (!task.alive || task.self != message.to) continue;
+      if (now < task.asleep_until) {
+        events.push({task.asleep_until, ++order, message});
+      } else {
+        post(task.state->on_message(now, message));
+      }
     }
   }
   void fail(const std::string& text) {
@@ -213,6 +223,7 @@ struct Simulation {
       seen[group].insert(shown.begin(), shown.end());
     } else if (task.phase == Task::Phase::kPush) {
       (answer.dropped ? dropped : acknowledged)[group].insert(task.marks[group]);
+      task.late[group] = answer.dropped;
     }
   }
   void drive(Task& task, Messages& out) {
@@ -220,7 +231,10 @@ struct Simulation {
     if (!task.asked) {
       task.asked = true;
       task.answered.assign(plan.servers, false);
-      for (std::uint32_t group = 0; group < plan.servers; ++group) begin(task, group, out);
+      task.late_ones = false;
+      for (std::uint32_t group = 0; group < plan.servers; ++group) {
+        if (task.phase != Task::Phase::kPull || !task.late[group]) begin(task, group, out);
+      }
     }
     bool all = true;
     for (std::uint32_t group = 0; group < plan.servers; ++group) {
@@ -228,14 +242,23 @@ struct Simulation {
         take(task, group, *answer);
         task.answered[group] = true;
       }
-      all = all && task.answered[group];
+      const bool later = task.phase == Task::Phase::kPull && task.late[group] && !task.late_ones;
+      all = all && (task.answered[group] || later);
     }
     if (!all) return;
+    if (task.phase == Task::Phase::kPull && !task.late_ones && std::ranges::find(task.late, true) != task.late.end()) {
+      task.late_ones = true;
+      for (std::uint32_t group = 0; group < plan.servers; ++group) {
+        if (task.late[group]) begin(task, group, out);
+      }
+      return;
+    }
     task.asked = false;
     using Phase = Task::Phase;
     if (task.phase == Phase::kBye) {
       task.phase = Phase::kDone;
     } else if (task.phase == Phase::kPull) {
+      task.late.assign(plan.servers, false);
       task.phase = Phase::kPush;
     } else {
       task.phase = ++task.step < kSteps ? Phase::kPull : Phase::kBye;
@@ -256,6 +279,13 @@ struct Simulation {
     return std::ranges::all_of(tasks, [](const Task& task) {
       return task.self.role == Role::kChief || task.phase == Task::Phase::kDone;
     });
+  }
+  void pause_some(int& pauses) {
+    if (pauses == 0 || !chance(0.02)) return;
+    Task& task = tasks[std::uniform_int_distribution<std::size_t>(0, kWorkers - 1)(random)];
+    if (!task.alive || task.phase == Task::Phase::kDone) return;
+    --pauses;
+    task.asleep_until = now + 5.0 + uniform(5.0);
   }
   void kill_some(int& kills, bool& server_killed) {
     if (kills > 0 && chance(0.01)) {
@@ -289,6 +319,7 @@ struct Simulation {
   }
   void run() {
     int kills = plan.kills;
+    int pauses = plan.pauses;
     bool server_killed = false;
     // Those who were killed last are gone after a while, so that the last round ends.
     double end = 1e9;
@@ -301,18 +332,19 @@ struct Simulation {
         deliver(*event.message);
       } else {
         kill_some(kills, server_killed);
+        pause_some(pauses);
         for (const auto& server : servers) {
           const bool sleeps = server && server->options().index == stopped && now < stopped_until;
           if (server && !sleeps) post(server->on_tick(now));
         }
         for (std::uint32_t i = 0; i < tasks.size(); ++i) {
           if (!tasks[i].alive && now >= tasks[i].back_at) start(i);
-          if (tasks[i].alive) post(tasks[i].state->on_tick(now));
+          if (tasks[i].alive && now >= tasks[i].asleep_until) post(tasks[i].state->on_tick(now));
         }
         post_tick();
       }
       for (Task& task : tasks) {
-        if (!task.alive) continue;
+        if (!task.alive || now < task.asleep_until) continue;
         Messages out;
         task.self.role == Role::kChief ? drive_chief(task, out) : drive(task, out);
         post(std::move(out));
