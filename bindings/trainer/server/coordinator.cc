@@ -163,7 +163,7 @@ struct Coordinator::Inside {
       : workers(static_cast<std::uint32_t>(tasks.workers.size())),
         self{Role::kChief, 0, tasks.self().incarnation},
         deadline(deadline_of),
-        state(workers, worker_timeout),
+        state(workers, worker_timeout, deadline_of),
         post({.self = self, .keys = keys_for(tasks.all()), .say = {}}) {
     for (std::uint32_t i = 0; i < workers; ++i) {
       post.connect({Role::kWorker, i, 0}, tasks.workers[i]);
@@ -240,13 +240,14 @@ void Coordinator::progress(double seconds) {
 }
 
 Scheduled Coordinator::schedule_on(const std::string& step, const Value& argument,
-                                   std::optional<std::uint32_t> worker) {
-  return {
-      inside_->state.schedule(step + "\n" + argument.text, Floats::of(argument.numbers), worker)};
+                                   std::optional<std::uint32_t> worker, bool must) {
+  return {inside_->state.schedule(step + "\n" + argument.text, Floats::of(argument.numbers), worker,
+                                  must)};
 }
 
-Scheduled Coordinator::schedule(const std::string& step, const Value& argument) {
-  const Scheduled scheduled = schedule_on(step, argument, {});
+Scheduled Coordinator::schedule(const std::string& step, const Value& argument,
+                                std::optional<std::uint32_t> worker) {
+  const Scheduled scheduled = schedule_on(step, argument, worker, false);
   progress(0.0);
   return scheduled;
 }

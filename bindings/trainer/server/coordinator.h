@@ -56,8 +56,9 @@ class Coordinator {
   Coordinator& operator=(const Coordinator&) = delete;
   ~Coordinator();  // lets the workers end
 
-  // Returns at once.
-  Scheduled schedule(const std::string& step, const Value& argument = {});
+  // Returns at once. With a `worker` that one runs it, unless it is lost.
+  Scheduled schedule(const std::string& step, const Value& argument = {},
+                     std::optional<std::uint32_t> worker = {});
   // Until all that was scheduled is done. Throws what the first failed step has thrown.
   void join();
   // The result of a step, once it is there. Throws what the step has thrown. Once for each.
@@ -90,7 +91,7 @@ class Coordinator {
  private:
   struct Inside;
   Scheduled schedule_on(const std::string& step, const Value& argument,
-                        std::optional<std::uint32_t> worker);
+                        std::optional<std::uint32_t> worker, bool must = true);
   void progress(double seconds);
 
   std::unique_ptr<Inside> inside_;

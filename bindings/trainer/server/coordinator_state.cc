@@ -8,16 +8,17 @@
 namespace ronde::trainer::server {
 
 std::uint64_t CoordinatorState::schedule(std::string text, Floats floats,
-                                         std::optional<std::uint32_t> only) {
-  waiting_.push_back({++tasks_, std::move(text), std::move(floats), only});
+                                         std::optional<std::uint32_t> only, bool must) {
+  waiting_.push_back({++tasks_, std::move(text), std::move(floats), only, must});
   return tasks_;
 }
 
 void CoordinatorState::give(double now, std::uint32_t worker, Messages& out) {
   Worker& to = workers_[worker];
   if (!to.task) {
-    const auto next = std::ranges::find_if(
-        waiting_, [worker](const Task& task) { return !task.only || *task.only == worker; });
+    const auto next = std::ranges::find_if(waiting_, [this, worker](const Task& task) {
+      return !task.only || *task.only == worker || (!task.must && workers_[*task.only].lost);
+    });
     if (next == waiting_.end()) return;
     to.task = std::move(*next);
     waiting_.erase(next);
@@ -60,6 +61,7 @@ Messages CoordinatorState::on_message(double now, const Message& message) {
     worker.incarnation = message.from.incarnation;
   }
   worker.heard = now;
+  worker.lost = false;
   const bool ends = message.kind == Kind::kResult || message.kind == Kind::kFailed;
   if (ends && worker.task && worker.task->number == message.sequence) {
     if (!worker.task->is_setup) results_.emplace(message.sequence, message);
@@ -72,9 +74,11 @@ Messages CoordinatorState::on_message(double now, const Message& message) {
 
 Messages CoordinatorState::on_tick(double now) {
   Messages out;
+  if (started_ < 0.0) started_ = now;
   for (std::uint32_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (now - worker.heard > timeout_) {
+      worker.lost = worker.incarnation != 0 || now - started_ > start_timeout_;
       lose(worker);
     } else if (!worker.task || now - worker.sent > 1.0) {
       give(now, i, out);  // what was lost on the way is sent again; a worker runs it once

@@ -350,15 +350,16 @@ class WorkerState {
 // once, and its result counts once.
 class CoordinatorState {
  public:
-  explicit CoordinatorState(std::uint32_t workers, double worker_timeout = 5.0)
-      : workers_(workers), timeout_(worker_timeout) {}
+  explicit CoordinatorState(std::uint32_t workers, double worker_timeout = 5.0,
+                            double start_timeout = 60.0)
+      : workers_(workers), timeout_(worker_timeout), start_timeout_(start_timeout) {}
 
-  // `only`: the worker that must run it; it waits for that one.
+  // `only`: the worker that must run it; it waits for that one, even if it is lost where it `must`.
   std::uint64_t schedule(std::string text, Floats floats = {},
-                         std::optional<std::uint32_t> only = {});
+                         std::optional<std::uint32_t> only = {}, bool must = true);
   // What a worker that is started again runs first; nobody takes its result.
   void add_setup(std::string text, Floats floats) {
-    setups_.push_back({0, std::move(text), std::move(floats), {}});
+    setups_.push_back({0, std::move(text), std::move(floats), {}, true});
   }
   Messages on_message(double now, const Message& message);
   Messages on_tick(double now);
@@ -381,10 +382,12 @@ class CoordinatorState {
     std::string text;
     Floats floats;
     std::optional<std::uint32_t> only;
+    bool must = true;  // that one, even if it is lost
     bool is_setup = false;
   };
   struct Worker {
     double heard = -1e9;
+    bool lost = false;
     double sent = 0.0;
     std::uint64_t incarnation = 0;
     std::optional<Task> task;
@@ -394,6 +397,8 @@ class CoordinatorState {
 
   std::vector<Worker> workers_;
   const double timeout_;
+  const double start_timeout_;
+  double started_ = -1.0;
   std::deque<Task> waiting_;
   std::vector<Task> setups_;
   std::size_t running_ = 0;

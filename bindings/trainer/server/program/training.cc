@@ -31,8 +31,9 @@ namespace {
 }
 
 // What the chief sends for a step.
-Value value_of(const Batch& batch, std::uint64_t epoch, double rate) {
+Value value_of(const Batch& batch, std::uint64_t epoch, double rate, std::uint64_t round) {
   const nlohmann::json rest{{"rate", rate},
+                            {"round", round},
                             {"epoch", epoch},
                             {"shape", batch.shape},
                             {"labels", batch.labels},
@@ -107,9 +108,11 @@ class Task {
       servers_.pull();  // creates the variables
       if (settings_.fed) feed();
     } else if (settings_.fed) {
-      run_steps(
-          tasks_, {{"train", [this](const Value& value) { return step_of(value); }}},
-          [this] { servers_.leave(); }, options_.deadline);
+      const auto leave = [this] { servers_.leave(); };
+      run_steps(tasks_,
+                {{"train", [this](const Value& value) { return step_of(value); }},
+                 {"leave", [&](const Value&) { return leave(), Value{}; }}},
+                in_sync() ? std::function<void()>() : leave, options_.deadline);
     } else {
       work();
     }
@@ -149,7 +152,7 @@ class Task {
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(settings_.slow_ms));
     }
     (void)servers_.push(static_cast<double>(batch.size()), rate);
-    ++pushes_;
+    if (batch.size() != 0) ++pushes_;
     return mean;
   }
 
@@ -172,13 +175,22 @@ class Task {
   // In-graph: a step that the chief has sent.
   Value step_of(const Value& value) {
     const auto rest = nlohmann::json::parse(value.text);
+    const std::uint64_t round = rest.at("round");
     servers_.pull();
+    // A round is the parts of one batch. One that was away has parts of later rounds alone, and the
+    // round that it takes part in again has none for it; or it is over without this part.
+    while (in_sync() && servers_.global_step() < round) {
+      (void)servers_.push(0.0, rest.at("rate"));
+      servers_.pull();
+    }
+    if (in_sync() && servers_.global_step() > round) return {};
     return {"",
             {static_cast<float>(
                 step(batch_of(rest, value.numbers), rest.at("epoch"), rest.at("rate")))}};
   }
 
-  // In-graph, on the chief: each worker gets a part of a batch for each step.
+  // In-graph, on the chief: parts of batches go to any worker that is free; in sync each worker gets
+  // its own part of each.
   void feed() {
     Coordinator coordinator(tasks_, options_.deadline, options_.worker_timeout);
     const std::size_t workers = tasks_.workers.size();
@@ -186,8 +198,10 @@ class Task {
     const std::uint64_t every = training_.print_every == 0 ? 100 : training_.print_every;
     std::deque<Scheduled> running;
     std::uint64_t done = 0;
+    double loss = 0.0;
     const auto finish_one = [&] {
-      const double loss = coordinator.fetch(running.front()).numbers.at(0);
+      const std::vector<float> found = coordinator.fetch(running.front()).numbers;
+      if (!found.empty()) loss = found.front();
       running.pop_front();
       if (++done % (pushes * every) != 0) return;
       servers_.pull();
@@ -197,14 +211,24 @@ class Task {
     std::uint64_t at = servers_.global_step() * pushes;
     Batches batches(data_->data.shard(0, 1, workers), at / workers);
     while (at < data_->steps * pushes) {
+      std::uint32_t worker = 0;
       for (const Batch& batch : batches.next().parts) {
-        if (at == data_->steps * pushes || batch.size() == 0) continue;
-        const double rate = learning_rate(data_->schedule, at++ / pushes);
-        running.push_back(coordinator.schedule("train", value_of(batch, batches.epoch(), rate)));
+        const std::optional<std::uint32_t> its = in_sync() ? std::optional(worker++) : std::nullopt;
+        if (at == data_->steps * pushes || (batch.size() == 0 && !its)) continue;
+        const std::uint64_t round = at++ / pushes;
+        const double rate = learning_rate(data_->schedule, round);
+        running.push_back(
+            coordinator.schedule("train", value_of(batch, batches.epoch(), rate, round), its));
         if (running.size() > 4 * workers) finish_one();
       }
     }
+    // Nobody waits for one that has had fewer parts, since it was away.
+    std::vector<Scheduled> leaving;
+    for (std::uint32_t i = 0; in_sync() && i < workers; ++i) {
+      leaving.push_back(coordinator.schedule("leave", {}, i));
+    }
     while (!running.empty()) finish_one();
+    for (const Scheduled one : leaving) (void)coordinator.fetch(one);
     retried_ = coordinator.retried();
     fed_bytes_ = coordinator.bytes();
   }

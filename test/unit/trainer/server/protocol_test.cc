@@ -505,5 +505,25 @@ TEST(ServerProtocol, ALostWorkersTaskRunsElsewhereAndItsResultCountsOnce) {
   EXPECT_TRUE(state.all_done());
 }
 
+TEST(ServerProtocol, ATaskOfOneWorkerGoesToAnotherWhereThatOneIsLost) {
+  CoordinatorState state(2, 5.0, 60.0);
+  const auto give = [&](std::uint32_t worker, double now) {
+    Message hello;
+    hello.from = {Role::kWorker, worker, 7 + worker};
+    std::vector<std::uint64_t> given;
+    for (const Message& one : state.on_message(now, hello)) given.push_back(one.sequence);
+    return given;
+  };
+  (void)state.schedule("part", {}, 1, false);
+  const auto must = state.schedule("part", {}, 1, true);
+  EXPECT_THAT(give(0, 0.0), testing::IsEmpty());  // it may come yet
+  (void)state.on_tick(0.0);
+  EXPECT_THAT(give(1, 0.1), testing::ElementsAre(1U));
+  EXPECT_THAT(give(0, 5.0), testing::IsEmpty());
+  EXPECT_THAT(state.on_tick(5.2), testing::IsEmpty());  // worker 1 is lost
+  EXPECT_THAT(give(0, 5.3), testing::ElementsAre(1U));
+  EXPECT_FALSE(state.is_done(must));
+}
+
 }  // namespace
 }  // namespace ronde::trainer::server
