@@ -47,8 +47,9 @@ Messages CoordinatorState::on_message(double now, const Message& message) {
   Messages out;
   if (message.from.role != Role::kWorker || message.from.index >= workers_.size()) return out;
   Worker& worker = workers_[message.from.index];
-  if (message.from.incarnation < worker.incarnation) return out;
-  if (message.from.incarnation > worker.incarnation) {
+  if (message.from.incarnation == 0 || worker.before.contains(message.from.incarnation)) return out;
+  if (message.from.incarnation != worker.incarnation) {
+    if (worker.incarnation != 0) worker.before.insert(worker.incarnation);
     lose(worker);
     for (auto setup = setups_.rbegin(); worker.incarnation != 0 && setup != setups_.rend();
          ++setup) {

@@ -9,8 +9,9 @@
 // Sequence numbers. A worker has one request at a time under way to a group, and numbers them. A
 // request that was not answered is sent again under its number; a server answers a push that it
 // has counted with the same acknowledgement, and does not count it again. A worker that is started
-// again is a new incarnation (a later start time), whose numbers begin anew; messages of earlier
-// incarnations count for nothing from then on.
+// again is a new incarnation (a number drawn at its start), whose numbers begin anew; messages of
+// earlier incarnations count for nothing from then on. Which is the later one a server knows by the
+// order in which it has heard of them: no clock of one host is compared with another's.
 //
 // Versions. The version of a group counts its updates. A pull brings the version that it has read,
 // a push says to which version its gradient belongs; the difference is its staleness.
@@ -32,7 +33,7 @@
 // since its standby no longer confirms it. Who takes over is decided by the chief alone, in views
 // with growing numbers: in a view a server is dead or not, and stays dead. So two servers never
 // both have a group. A server that was
-// started again within its time-out has lost what it had: the chief hears the later start (origin
+// started again within its time-out has lost what it had: the chief hears the other start (origin
 // of each answer), and declares it dead at once. Without the chief nothing is taken over until it
 // is back.
 #pragma once
@@ -61,7 +62,7 @@ enum class Role : std::uint8_t { kServer, kWorker, kChief, kEvaluator };
 struct Address {
   Role role = Role::kWorker;
   std::uint32_t index = 0;
-  std::uint64_t incarnation = 0;  // of servers: 0
+  std::uint64_t incarnation = 0;  // of servers: 0; of others never
 
   friend auto operator<=>(const Address&, const Address&) = default;
 };
@@ -159,7 +160,7 @@ struct ServerOptions {
   double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
   double start_timeout = 60.0;  // until a worker must have been seen
   double resend = 1.0;          // of entries to the standby
-  std::uint64_t start = 0;      // grows each time that this server is started
+  std::uint64_t start = 0;      // another one each time that this server is started
 
   [[nodiscard]] bool is_chief(const Address& one) const {
     return one.role == (has_chief ? Role::kChief : Role::kWorker) && one.index == 0;
@@ -181,6 +182,8 @@ class Shard {
   void on_replicated(std::uint64_t entry, Messages& out);
   void on_tick(double now, Messages& out);
   void heard(double now, const Address& from);
+  // Whether it has said hello, and no later one has.
+  [[nodiscard]] bool knows(const Address& from) const;
   void promote(double now);
   void drop_standby(Messages& out);
 
@@ -202,6 +205,7 @@ class Shard {
   struct Member {
     Life life = Life::kExpected;
     std::uint64_t incarnation = 0;
+    std::vector<std::uint64_t> starts;  // incarnations in the order in which they were heard of
     std::uint64_t clock = 0;    // steps; one who joins late takes those of the slowest
     std::uint64_t counted = 0;  // pushes
     std::uint64_t dropped = 0;
@@ -220,10 +224,15 @@ class Shard {
     std::uint64_t contender = 0;
   };
 
-  Member* member_of(const Address& address);
+  [[nodiscard]] const Member* member_of(const Address& address) const;
+  Member* member_of(const Address& address) {
+    return const_cast<Member*>(std::as_const(*this).member_of(address));
+  }
   [[nodiscard]] std::string unlike(const Address& from, std::string_view training) const;
   [[nodiscard]] bool is_stranger(const Message& message, Messages& out);
   void on_hello(double now, const Message& message, Messages& out);
+  static void heard_of(Member& member, std::uint64_t start);
+  [[nodiscard]] static bool is_earlier(const Member& member, std::uint64_t start);
   void log(const Message& request, Messages& out);
   void apply(const Message& entry);
   void join(const Message& entry);
@@ -340,7 +349,7 @@ class WorkerState {
   const WorkerOptions options_;
   std::vector<Group> groups_;
   std::vector<double> heard_;
-  std::vector<std::uint64_t> starts_;  // of servers
+  std::vector<std::set<std::uint64_t>> starts_;  // that were heard, of servers
   double beat_ = -1e9;
   std::uint64_t view_ = 0;
   std::uint64_t dead_ = 0;
@@ -390,6 +399,7 @@ class CoordinatorState {
     bool lost = false;
     double sent = 0.0;
     std::uint64_t incarnation = 0;
+    std::set<std::uint64_t> before;  // earlier incarnations
     std::optional<Task> task;
   };
   void give(double now, std::uint32_t worker, Messages& out);

@@ -130,7 +130,12 @@ Messages ServerState::on_tick(double now) {
 void ServerState::take_view(double now, const Message& message, Messages& out) {
   // Without standbys no view has a dead server; and who is no chief and no server has none to tell.
   if (message.view <= view_ || !options_.standby || options_.servers < 2) return;
-  if (message.from.role != Role::kServer && !options_.is_chief(message.from)) return;
+  // One that was started again, and has nothing, must hear that another has its group.
+  const bool known = !shards_.at(options_.index)->created() ||
+                     std::ranges::any_of(shards_, [&message](const auto& one) {
+                       return one.second->knows(message.from);
+                     });
+  if (message.from.role != Role::kServer && !(options_.is_chief(message.from) && known)) return;
   view_ = message.view;
   const std::uint64_t news = message.dead & ~dead_;
   dead_ |= message.dead;

@@ -20,6 +20,7 @@ namespace {
 // late.)
 constexpr double kSilent = 0.4;
 constexpr double kBothRun = 0.8;
+constexpr std::size_t kMostStarts = 64;  // of a task, that are known; the oldest are forgotten
 
 Message answer_of(Kind kind, std::string text = {}) {
   Message answer;
@@ -58,7 +59,7 @@ Shard::Shard(const ServerOptions& options, std::uint32_t group, bool primary)
 
 Shard::~Shard() = default;
 
-Shard::Member* Shard::member_of(const Address& address) {
+const Shard::Member* Shard::member_of(const Address& address) const {
   std::size_t at = address.index;
   if (address.role == Role::kChief) at += options_.workers;
   if (address.role == Role::kEvaluator) at += options_.workers + 1U;
@@ -78,17 +79,20 @@ std::string Shard::unlike(const Address& from, std::string_view training) const 
          "training first";
 }
 
+bool Shard::knows(const Address& from) const {
+  const Member* const member = member_of(from);
+  return member != nullptr && from.incarnation != 0 && member->incarnation == from.incarnation;
+}
+
 void Shard::heard(double now, const Address& from) {
-  Member* const member = member_of(from);
-  if (member != nullptr && member->incarnation == from.incarnation) member->heard = now;
+  if (knows(from)) member_of(from)->heard = now;
 }
 
 // Answers at once, before the log, those who must say hello first.
 bool Shard::is_stranger(const Message& message, Messages& out) {
-  const Member* const member = member_of(message.from);
   const bool takes_part = message.kind == Kind::kPull || message.kind == Kind::kPush;
-  const bool known = member != nullptr && member->incarnation == message.from.incarnation &&
-                     (!takes_part || member->life == Life::kThere);
+  const bool known = knows(message.from) &&
+                     (!takes_part || member_of(message.from)->life == Life::kThere);
   const bool ready = created() || message.kind == Kind::kCreate || message.kind == Kind::kClose ||
                      message.kind == Kind::kStatus || message.kind == Kind::kBye;
   if (known && ready) return false;
@@ -104,9 +108,9 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   if (!primary_) return;  // it will ask whoever has the group in its next view
   heard(now, message.from);
   if (message.kind == Kind::kHello) return on_hello(now, message, out);
-  const Member* const sender = member_of(message.from);
+  const Member* const sender = knows(message.from) ? member_of(message.from) : nullptr;
   if (message.kind == Kind::kPush && sender != nullptr && sender->life == Life::kGone &&
-      sender->incarnation == message.from.incarnation && sender->bye == 0) {
+      sender->bye == 0) {
     log(hello_of(message), out);
   }
   if (is_stranger(message, out)) return;
@@ -158,7 +162,21 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   log(message, out);
 }
 
+void Shard::heard_of(Member& member, std::uint64_t start) {
+  auto& starts = member.starts;
+  if (std::ranges::find(starts, start) == starts.end()) starts.push_back(start);
+  if (starts.size() > kMostStarts) {
+    starts.erase(starts.begin() + (starts.front() == member.incarnation ? 1 : 0));
+  }
+}
+
+bool Shard::is_earlier(const Member& member, std::uint64_t start) {
+  const auto found = std::ranges::find(member.starts, start);
+  return member.incarnation != 0 && found < std::ranges::find(member.starts, member.incarnation);
+}
+
 void Shard::on_hello(double now, const Message& message, Messages& out) {
+  if (message.from.incarnation == 0) return;  // no task says hello so
   Member* const member = member_of(message.from);
   const std::string here = "ps " + std::to_string(options_.index);
   std::string refused;
@@ -172,11 +190,12 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
     refused = text_of(message.from) + " was started with " +
               (differs ? differs->second : "other settings") + ", and " + here + " with " +
               (differs ? differs->first : "more of them") + ": start all tasks with the same lists";
-  } else if (message.from.incarnation < member->incarnation) {
+  } else if (is_earlier(*member, message.from.incarnation)) {
     refused = text_of(message.from) + " runs twice: " + here +
               " knows one that was started later, so end this one";
-  } else if (message.from.incarnation > member->incarnation && member->life == Life::kThere &&
+  } else if (message.from.incarnation != member->incarnation && member->life == Life::kThere &&
              now - member->heard < kSilent * options_.worker_timeout) {
+    heard_of(*member, message.from.incarnation);
     if (member->contender != message.from.incarnation) {
       member->contender = message.from.incarnation;
       member->contender_since = now;
@@ -356,6 +375,7 @@ void Shard::join(const Message& entry) {
   member.address = entry.origin;
   if (!entry.text.empty()) member.training = training_of(entry.text, options_.job);
   member.unlike = unlike(entry.origin, member.training);
+  heard_of(member, entry.origin.incarnation);
   if (member.incarnation != entry.origin.incarnation) {
     member.incarnation = entry.origin.incarnation;
     member.last = {};

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
+#include <random>
 #include <set>
 #include <utility>
 #include <variant>
@@ -125,9 +125,9 @@ std::string free_port() {
 }  // namespace
 
 Address Tasks::self() const {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto start = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-  return {role, index, role == Role::kServer ? 0 : static_cast<std::uint64_t>(start)};
+  if (role == Role::kServer) return {role, index, 0};
+  std::random_device draw;
+  return {role, index, (std::uint64_t{draw()} << 32U | draw()) | 1U};
 }
 
 std::string Tasks::text() const {

@@ -87,9 +87,9 @@ Messages WorkerState::on_message(double now, const Message& message) {
   Messages out;
   if (message.from.role != Role::kServer || message.from.index >= options_.servers) return out;
   heard_[message.from.index] = std::max(heard_[message.from.index], now);
-  std::uint64_t& start = starts_[message.from.index];
-  const bool is_new = start != 0 && message.origin.incarnation > start;
-  start = std::max(start, message.origin.incarnation);
+  auto& starts = starts_[message.from.index];
+  const bool is_new = message.origin.incarnation != 0 &&
+                      starts.insert(message.origin.incarnation).second && starts.size() > 1;
   if (is_new && options_.decides && may_declare_dead(message.from.index)) {
     declare_dead(message.from.index);  // it has lost what it had, and the next one has it
     return out;

@@ -66,7 +66,6 @@ struct Simulation {
   std::mt19937_64 random;
   double now = 0.0;
   std::uint64_t order = 0;
-  std::uint64_t incarnations = 0;
   std::priority_queue<Event> events;
   std::vector<std::unique_ptr<ServerState>> servers;
   std::vector<Task> tasks;
@@ -90,6 +89,7 @@ struct Simulation {
       options.has_chief = true;
       options.job = "job";
       options.start = 1;
+      options.start_timeout = 10.0;  // before the run ends
       servers.push_back(std::make_unique<ServerState>(options));
     }
     next_mark.resize(plan.servers);
@@ -109,7 +109,7 @@ struct Simulation {
     const bool chief = i == kWorkers;
     task = {};
     WorkerOptions options;
-    options.self = {chief ? Role::kChief : Role::kWorker, chief ? 0 : i, ++incarnations};
+    options.self = {chief ? Role::kChief : Role::kWorker, chief ? 0 : i, random() | 1U};
     options.servers = plan.servers;
     options.standby = plan.standby;
     options.decides = chief;
