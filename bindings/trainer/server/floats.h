@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <span>
@@ -48,6 +50,26 @@ class Floats {
   std::vector<Part> parts_;
   std::size_t size_ = 0;
 };
+
+// Whether none is infinite or no number. In blocks, so that compilers make it a few instructions.
+[[nodiscard]] inline bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t kExponent = 0x7f800000U;
+  const auto count = [](std::span<const float> some) {
+    std::uint32_t found = 0;
+    for (const float one : some) {
+      found += (std::bit_cast<std::uint32_t>(one) & kExponent) == kExponent ? 1U : 0U;
+    }
+    return found;
+  };
+  constexpr std::size_t kBlock = 256;
+  for (; values.size() >= kBlock; values = values.subspan(kBlock)) {
+    if (count(values.first<kBlock>()) != 0) return false;
+  }
+  return count(values) == 0;
+}
+[[nodiscard]] inline bool all_finite(const Floats& floats) {
+  return std::ranges::all_of(floats.parts(), [](const auto& one) { return all_finite(one.values); });
+}
 
 [[nodiscard]] inline std::size_t bytes_of(const Floats& floats) {
   return floats.size() * sizeof(float);

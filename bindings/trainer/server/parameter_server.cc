@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -99,30 +98,6 @@ ClientOptions ParameterServer::client_options() {
   return client;
 }
 
-// Settings that the tasks of one training have alike.
-std::string ParameterServer::training() const {
-  Flags all{{"--mode", text_of(options_.mode)},
-            {"--backup_workers", std::to_string(options_.mode.backup_workers)},
-            {"--scale_by_staleness", options_.mode.scale_by_staleness ? "on" : "off"},
-            {"optimizer", make_optimizer(options_.optimizer, {})->settings()}};
-  all.insert(all.end(), options_.flags.begin(), options_.flags.end());
-  all.insert(all.end(), options_.alike.begin(), options_.alike.end());
-  std::istringstream lines(table_);
-  std::size_t count = 0;
-  for (std::string line; std::getline(lines, line); ++count) {
-    all.emplace_back("variable-" + std::to_string(count), line);
-  }
-  all.emplace_back("variables", std::to_string(count));
-  std::string text;
-  for (auto [name, value] : all) {
-    std::ranges::replace(name, ' ', '-');
-    std::string line = name + " " + value;
-    std::ranges::replace(line, '\n', ' ');
-    text += (text.empty() ? "" : "\n") + line;
-  }
-  return text;
-}
-
 void ParameterServer::say(const std::string& line) const {
   if (options_.say) return options_.say(line);
   std::puts(line.c_str());
@@ -160,12 +135,14 @@ Message ParameterServer::create(std::uint32_t group) {
           std::to_string(saved_step_) + ": what it has learned since is lost");
     } else {
       restored_ = false;
-      say("ps " + std::to_string(group) +
-          " goes on with the values that the chief has, without moments: there is no checkpoint");
+      say("ps " + std::to_string(group) + " goes on with the values that the chief has, of step " +
+          std::to_string(versions_[group]) + ", without moments: there is no checkpoint");
     }
+  } else if (!restored_) {
+    begun_.push_back(group);
   }
   specs.whole = restored_;
-  specs.steps = restored_ ? mirror_->steps() : 0;
+  specs.steps = restored_ ? mirror_->steps() : versions_[group];
   std::vector<float> floats;
   if (restored_) {
     for (const Stretch& one : state_of(group)) {
@@ -209,8 +186,9 @@ std::vector<std::int64_t> ParameterServer::ids_of(std::uint32_t group,
 }
 
 void ParameterServer::pull(std::span<Rows> rows) {
+  check_rows(rows, false);
   for (Rows& one : rows) {
-    one.values.assign(one.ids.size() * options_.tables.at(one.table).width, 0.0F);
+    one.values.assign(one.ids.size() * options_.tables[one.table].width, 0.0F);
   }
   // First those that may hold it until their round is over.
   for (const bool after : {false, true}) {
@@ -227,6 +205,13 @@ void ParameterServer::pull(std::span<Rows> rows) {
     }
   }
   dropped_.assign(servers_, false);
+  const std::uint64_t furthest = std::ranges::max(versions_);
+  for (const std::uint32_t group : std::exchange(begun_, {})) {
+    if (furthest <= versions_[group] + tasks_.workers.size()) continue;  // others are as new
+    say("ps " + std::to_string(group) + " had no variables, and has begun with the chief's first " +
+        "ones, while others have made " + std::to_string(furthest) +
+        " steps: end all tasks and begin anew, unless that is what you want");
+  }
   for (Parameter* const one : parameters_) one->changed();
 }
 
@@ -262,6 +247,7 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
 }
 
 bool ParameterServer::push(double samples, double rate, std::span<const Rows> rows) {
+  check_push(samples, rate, rows);
   std::vector<Values> memory;
   memory.reserve(parameters_.size());
   for (const Parameter* const one : parameters_) memory.push_back(one->gradient_values());

@@ -19,9 +19,9 @@
 namespace ronde::trainer::server {
 
 struct ParameterServerOptions {
-  ModeOptions mode;
-  OptimizerOptions optimizer;
-  Partition partition;
+  ModeOptions mode{};
+  OptimizerOptions optimizer{};
+  Partition partition{};
   std::vector<TableSpec> tables{};  // whole ones: row r lies on server r mod servers
   bool standby = false;
   std::string logdir{};                 // of the chief: its checkpoints; empty: none
@@ -95,9 +95,12 @@ class ParameterServer {
   ~ParameterServer();
 
   // Writes the servers' values into the parameters, and those of rows into `rows`. Waits where the
-  // mode says so. Throws TrainerError where a server refuses, or is silent until the deadline.
+  // mode says so. Throws TrainerError where a server refuses, or is silent until the deadline, and
+  // for rows that no table has.
   void pull(std::span<Rows> rows = {});
   // Sends the gradients. False: it came too late for its round, and was dropped (backup workers).
+  // Without samples it counts for nothing. Throws TrainerError for numbers that are not finite, a
+  // number of samples below 0, and rows whose gradients are not `width` numbers for each id.
   bool push(double samples, double rate, std::span<const Rows> rows = {});
 
   // What the first server said at the last pull or push.
@@ -112,6 +115,7 @@ class ParameterServer {
 
   // On the chief: writes a checkpoint in the format of a Supervisor's, with the moments, so that a
   // training may go on under another strategy. False where it cannot be written; a line says why.
+  // Throws TrainerError where a value is not finite: it would take the place of a good one.
   bool save();
   // On the chief: where save_steps says so.
   void save_if_due();
@@ -137,6 +141,8 @@ class ParameterServer {
   [[nodiscard]] Message create(std::uint32_t group);
   void restore();
   void take_values(std::uint32_t group, const Message& values, std::span<Rows> rows);
+  void check_rows(std::span<const Rows> rows, bool with_gradients) const;
+  void check_push(double samples, double rate, std::span<const Rows> rows) const;
   [[nodiscard]] std::vector<std::int64_t> ids_of(std::uint32_t group,
                                                  std::span<const Rows> rows) const;
   void say(const std::string& line) const;
@@ -160,6 +166,7 @@ class ParameterServer {
   std::uint64_t first_step_ = 0;
   std::uint64_t saved_step_ = 0;
   std::vector<std::uint64_t> versions_;  // by group, as pulled
+  std::vector<std::uint32_t> begun_;     // groups that had to begin anew, since the last pull
   std::vector<bool> dropped_;            // by group, since the last pull: a push
   std::uint64_t global_step_ = 0;
   Loan loan_;      // of gradients

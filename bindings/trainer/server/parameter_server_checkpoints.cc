@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
 
@@ -79,6 +80,15 @@ bool ParameterServer::save() {
         from.read({one.first + i * one.step, one.size});
       }
     }
+  }
+  std::string wrong;
+  for (const StateTensor& one : tensors_) {
+    if (wrong.empty() && !all_finite(one.values)) wrong = one.name;
+  }
+  if (!wrong.empty()) {
+    throw TrainerError("not every number of '" + wrong + "' on the servers is finite at step " +
+                       std::to_string(version) + ": it is not saved, so that the checkpoints of " +
+                       "before stay; go on from the newest with a smaller learning rate");
   }
   CheckpointState state;
   state.global_step = state.optimizer_steps = version;

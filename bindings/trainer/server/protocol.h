@@ -199,6 +199,8 @@ class Shard {
   // The steps that the fastest of those who were let go on was ahead, ever.
   [[nodiscard]] std::uint64_t most_ahead() const noexcept { return most_ahead_; }
   [[nodiscard]] std::string counts() const;
+  // Lines for whoever watches the server, since the last call.
+  [[nodiscard]] std::vector<std::string> take_news() { return std::exchange(news_, {}); }
 
  private:
   enum class Life : std::uint8_t { kExpected, kThere, kGone };
@@ -262,6 +264,7 @@ class Shard {
   double sent_ = 0.0;
   std::deque<Message> answers_;  // Message::entry: what the standby must have first
   double started_ = -1.0;
+  std::vector<std::string> news_;
 };
 
 // All of a server process: its own group, and the one before as a standby.
@@ -274,6 +277,7 @@ class ServerState {
 
   // The chief has closed the job.
   [[nodiscard]] bool closed() const;
+  [[nodiscard]] std::vector<std::string> take_news();
   // In the newest view this server is dead, and another has its group.
   [[nodiscard]] bool deposed() const { return ((dead_ >> options_.index) & 1U) != 0; }
   // When anybody was heard last.

@@ -68,6 +68,7 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
     if (now - tick >= 0.1) {
       tick = now;
       for (const Message& one : state.on_tick(now)) post.send(one);
+      for (const std::string& line : state.take_news()) say(name + ": " + line);
     }
     if (now - std::max(start, state.last_heard()) > options.deadline) {
       throw TrainerError(name + " at " + tasks.servers[index] + " has heard nobody for " +

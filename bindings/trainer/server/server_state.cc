@@ -83,6 +83,14 @@ bool ServerState::closed() const {
       shards_, [](const auto& one) { return !one.second->primary() || one.second->closed(); });
 }
 
+std::vector<std::string> ServerState::take_news() {
+  std::vector<std::string> all;
+  for (const auto& [group, one] : shards_) {
+    for (std::string& line : one->take_news()) all.push_back(std::move(line));
+  }
+  return all;
+}
+
 Messages ServerState::on_message(double now, const Message& message) {
   Messages out;
   last_heard_ = std::max(last_heard_, now);

@@ -151,6 +151,11 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
       return refuse("a push of " + text_of(message.from) + " does not fit the variables of group " +
                     std::to_string(group_) + ": start all tasks with the same program and flags");
     }
+    if (message.weight > 0.0 && !all_finite(message.floats)) {
+      const std::string what = "a gradient of " + text_of(message.from) + " is not a finite number";
+      news_.push_back(what + ", and is refused");
+      return refuse(what + ": use a smaller learning rate, or look for NaN in its data");
+    }
   }
   if (message.kind == Kind::kPull) {
     if (member.held && member.held->sequence >= message.sequence) return;

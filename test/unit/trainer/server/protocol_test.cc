@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -411,6 +412,16 @@ TEST(ServerProtocol, APushWithoutSamplesCountsForNothing) {
   EXPECT_EQ(rounds.version(), 1U);
   auto& variables = const_cast<Variables&>(*rounds.server.shard(0)->variables());
   EXPECT_THAT(variables.values({}).whole(), testing::ElementsAre(0.0F));
+}
+
+TEST(ServerProtocol, AGradientThatIsNotFiniteIsRefusedAndSaid) {
+  Rounds rounds(1);
+  Message push = message_from(Rounds::self(0), Kind::kPush, 2);
+  push.floats = Floats::of({std::numeric_limits<float>::quiet_NaN()});
+  EXPECT_THAT(rounds.server.on_message(0.0, push), has_kind(Kind::kRefused));
+  EXPECT_EQ(rounds.version(), 0U);
+  EXPECT_THAT(rounds.server.take_news(),
+              testing::Contains("a gradient of worker 0 is not a finite number, and is refused"));
 }
 
 // The earlier start's push may have reached this group alone, and its round may end only once the

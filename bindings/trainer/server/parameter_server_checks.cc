@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a task says of its training, and what is looked at before it is sent.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+
+namespace {
+
+[[noreturn]] void not_finite(const std::string& name) {
+  throw TrainerError("a gradient of '" + name + "' is not a finite number: use a smaller learning " +
+                     "rate, or look for NaN in the data");
+}
+
+}  // namespace
+
+// Settings that the tasks of one training have alike.
+std::string ParameterServer::training() const {
+  Flags all{{"--mode", text_of(options_.mode)},
+            {"--backup_workers", std::to_string(options_.mode.backup_workers)},
+            {"--scale_by_staleness", options_.mode.scale_by_staleness ? "on" : "off"},
+            {"optimizer", make_optimizer(options_.optimizer, {})->settings()}};
+  all.insert(all.end(), options_.flags.begin(), options_.flags.end());
+  all.insert(all.end(), options_.alike.begin(), options_.alike.end());
+  std::istringstream lines(table_);
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    all.emplace_back("variable-" + std::to_string(count), line);
+  }
+  all.emplace_back("variables", std::to_string(count));
+  std::string text;
+  for (auto [name, value] : all) {
+    std::ranges::replace(name, ' ', '-');
+    std::string line = name + " " + value;
+    std::ranges::replace(line, '\n', ' ');
+    text += (text.empty() ? "" : "\n") + line;
+  }
+  return text;
+}
+
+void ParameterServer::check_rows(std::span<const Rows> rows, bool with_gradients) const {
+  for (const Rows& one : rows) {
+    if (one.table >= options_.tables.size()) {
+      throw TrainerError("there is no table " + std::to_string(one.table) + ": there are " +
+                         std::to_string(options_.tables.size()));
+    }
+    const TableSpec& table = options_.tables[one.table];
+    if (!with_gradients) continue;
+    if (one.gradients.size() != one.ids.size() * table.width) {
+      throw TrainerError("rows of '" + table.name + "' come with " +
+                         std::to_string(one.gradients.size()) + " gradients, and not with " +
+                         std::to_string(table.width) + " for each of " +
+                         std::to_string(one.ids.size()) + " ids");
+    }
+    if (!all_finite(one.gradients)) not_finite(table.name);
+  }
+}
+
+void ParameterServer::check_push(double samples, double rate, std::span<const Rows> rows) const {
+  if (!std::isfinite(rate) || !std::isfinite(samples) || samples < 0.0) {
+    throw TrainerError("a push of " + std::to_string(samples) + " samples at a rate of " +
+                       std::to_string(rate) + ": both must be finite, and samples not below 0");
+  }
+  check_rows(rows, true);
+  if (samples == 0.0) return;  // what lies there counts for nothing
+  for (Parameter* const one : parameters_) {
+    if (!all_finite(one->gradient())) not_finite(one->name());
+  }
+}
+
+}  // namespace ronde::trainer::server
