@@ -293,6 +293,24 @@ def wrong():
     assert re.search(r"ps 0 at .* has heard nobody for 4 s, and ends", text), text
 
 
+def lost():
+    """A worker that is lost is named; without the chief nobody ends as if all were kept."""
+    job = Job(1, 2, *SOON, "--slow_ms", "3", "--worker_timeout", "1", "--deadline", "4")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    other.kill()
+    text = chief.wait()
+    assert "worker 1 was lost before it was done: what it had still to learn is not learned" in text, text
+    assert re.search(r"ps 0: worker 1 has not been heard for 1 s: nobody waits", server.wait()), server.text()
+    job = Job(1, 2, *SOON, "--slow_ms", "3", "--worker_timeout", "1", "--deadline", "4")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    chief.kill()
+    text = other.wait(1)
+    assert "the chief has not been heard for 4 s: nobody has kept the last state" in text, text
+    assert re.search(r"ps 0: worker 0, the chief, has not been heard for 1 s: .*, and nothing is saved", server.wait(1)), server.text()
+
+
 def twice():
     """A second worker 0 is told of the first."""
     job = Job(1, 2, *SOON, "--slow_ms", "15")

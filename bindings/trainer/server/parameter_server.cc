@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -304,7 +305,11 @@ void ParameterServer::end_loan() {
 ServerCounts ParameterServer::counts() {
   Message message;
   message.kind = Kind::kStatus;
-  const auto json = nlohmann::json::parse(client_.ask(message).text);
+  return counts_of(client_.ask(message).text);
+}
+
+ServerCounts ParameterServer::counts_of(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
   ServerCounts counts;
   counts.global_step = json.at("version");
   counts.steps_by_worker = json.at("steps").get<std::vector<std::uint64_t>>();
@@ -313,6 +318,9 @@ ServerCounts ParameterServer::counts() {
   counts.there = json.at("there");
   counts.expected = json.at("expected");
   counts.most_ahead = json.at("most_ahead");
+  counts.lost = json.at("lost").get<std::vector<std::string>>();
+  counts.chief_is_heard = json.at("chief");
+  counts.closed = json.at("closed");
   return counts;
 }
 
@@ -326,9 +334,37 @@ void ParameterServer::leave() {
   }
 }
 
+void ParameterServer::wait_for_the_end() {
+  const std::string seconds = std::to_string(std::lround(options_.deadline)) + " s";
+  double heard = steady_seconds();
+  bool said = false;
+  while (true) {
+    Message message;
+    message.kind = Kind::kStatus;
+    const auto answer = client_.try_ask(message, options_.deadline);
+    if (!answer || answer->kind != Kind::kCounts) {
+      throw TrainerError("ps 0 has not answered for " + seconds + ", nor said that the chief has " +
+                         "closed the job: look whether the chief has kept the last state");
+    }
+    const ServerCounts now = counts_of(answer->text);
+    if (now.closed) return;
+    if (now.chief_is_heard) heard = steady_seconds();
+    const double silence = steady_seconds() - heard;
+    if (silence > options_.deadline) {
+      throw TrainerError("the chief has not been heard for " + seconds +
+                         ": nobody has kept the last state, so start all tasks again");
+    }
+    if (silence > 0.0 && !std::exchange(said, true)) {
+      say(text_of(tasks_.self()) + " is done, and the chief, which keeps the last state, is not " +
+          "heard: it waits for at most " + seconds);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
 ServerCounts ParameterServer::finish() {
   leave();
-  if (!chief_) return {};
+  if (!chief_) return wait_for_the_end(), ServerCounts{};
   // Those who stop without a word are gone after worker_timeout.
   ServerCounts last = counts();
   double news = steady_seconds();
@@ -344,6 +380,9 @@ ServerCounts ParameterServer::finish() {
     say(std::to_string(last.there) + " workers are there, but have made no step for " +
         std::to_string(static_cast<long>(kPatience)) + " s: the chief closes the job");
     break;
+  }
+  for (const std::string& one : last.lost) {
+    say(one + " was lost before it was done: what it had still to learn is not learned");
   }
   pull();
   if (checkpoints_ && !save()) throw TrainerError("the last state is not on the disk");

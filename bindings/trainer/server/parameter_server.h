@@ -59,6 +59,9 @@ struct ServerCounts {
   std::uint32_t there = 0;     // workers that are at work
   std::uint32_t expected = 0;  // and that nobody has seen yet
   std::uint64_t most_ahead = 0;
+  std::vector<std::string> lost{};  // workers that are gone without a word, or never came
+  bool chief_is_heard = true;
+  bool closed = false;
 
   // "0: 480, 1: 20".
   [[nodiscard]] std::string staleness_text() const;
@@ -107,6 +110,7 @@ class ParameterServer {
   [[nodiscard]] std::uint64_t global_step() const noexcept { return global_step_; }
   [[nodiscard]] bool is_chief() const noexcept { return chief_; }
   [[nodiscard]] ServerCounts counts();
+  [[nodiscard]] static ServerCounts counts_of(const std::string& text);
   // Bytes of floats sent and received.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return client_.bytes(); }
   // Which variable is where, one line each.
@@ -122,7 +126,9 @@ class ParameterServer {
   // Nobody waits for this worker's pushes any more; its next pull makes it a member again.
   void leave();
   // A worker is done. The chief waits until all others are done or gone, pulls the last values,
-  // saves, closes the job and returns what the servers have counted; the others return nothing.
+  // saves, closes the job and returns what the servers have counted; the others wait until it has,
+  // and return nothing. Throws TrainerError where the chief is silent until the deadline, as then
+  // nobody has kept the last state.
   ServerCounts finish();
 
  private:
@@ -138,6 +144,7 @@ class ParameterServer {
   [[nodiscard]] std::string training() const;
   [[nodiscard]] VariableSpecs specs_of(std::uint32_t group) const;
   [[nodiscard]] std::vector<Stretch> state_of(std::uint32_t group);
+  void wait_for_the_end();
   [[nodiscard]] Message create(std::uint32_t group);
   void restore();
   void take_values(std::uint32_t group, const Message& values, std::span<Rows> rows);

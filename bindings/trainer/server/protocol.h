@@ -190,6 +190,8 @@ class Shard {
   [[nodiscard]] bool primary() const noexcept { return primary_; }
   [[nodiscard]] bool created() const noexcept { return variables_ != nullptr; }
   [[nodiscard]] bool closed() const noexcept { return closed_; }
+  // Those who are done know that the job is closed.
+  [[nodiscard]] bool all_told() const;
   [[nodiscard]] const Variables* variables() const noexcept { return variables_.get(); }
   [[nodiscard]] const Histogram& staleness() const noexcept { return staleness_; }
   // Pushes that were counted, by worker.
@@ -215,6 +217,9 @@ class Shard {
     // next pull, which it sends once it waits for none.
     bool excused = false;
     std::uint64_t bye = 0;         // the number of its goodbye
+    bool done = false;             // it has said goodbye, and not come back
+    bool told = false;             // that the job is closed
+    bool silent = false;           // as on_tick() has found it, also of one that is gone
     Message last;                  // the acknowledgement of the last push
     std::optional<Message> waits;  // a push that waits for its round
     std::optional<Message> held;   // a pull that waits
@@ -230,6 +235,7 @@ class Shard {
   Member* member_of(const Address& address) {
     return const_cast<Member*>(std::as_const(*this).member_of(address));
   }
+  [[nodiscard]] std::string name_of(const Member& member) const;
   [[nodiscard]] std::string unlike(const Address& from, std::string_view training) const;
   [[nodiscard]] bool is_stranger(const Message& message, Messages& out);
   void on_hello(double now, const Message& message, Messages& out);
@@ -277,6 +283,7 @@ class ServerState {
 
   // The chief has closed the job.
   [[nodiscard]] bool closed() const;
+  [[nodiscard]] bool all_told() const;
   [[nodiscard]] std::vector<std::string> take_news();
   // In the newest view this server is dead, and another has its group.
   [[nodiscard]] bool deposed() const { return ((dead_ >> options_.index) & 1U) != 0; }

@@ -15,8 +15,9 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// Seconds that a server stays after the job is closed.
+// Seconds that a server stays after the job is closed, and at most for those who ask whether it is.
 constexpr double kLastWords = 0.3;
+constexpr double kLastQuestions = 5.0;
 
 ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& options) {
   ServerOptions state;
@@ -54,7 +55,7 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
   double tick = start;
   std::optional<double> closed;
   // Answers that have not been read are lost with the connection, so it stays for a moment.
-  while (!closed || steady_seconds() - *closed < kLastWords) {
+  while (!closed || steady_seconds() - *closed < (state.all_told() ? kLastWords : kLastQuestions)) {
     if (!closed && state.closed()) closed = steady_seconds();
     for (const Message& message : post.receive(0.1)) {
       for (const Message& one : state.on_message(steady_seconds(), message)) post.send(one);

@@ -83,6 +83,11 @@ bool ServerState::closed() const {
       shards_, [](const auto& one) { return !one.second->primary() || one.second->closed(); });
 }
 
+bool ServerState::all_told() const {
+  return std::ranges::all_of(
+      shards_, [](const auto& one) { return !one.second->primary() || one.second->all_told(); });
+}
+
 std::vector<std::string> ServerState::take_news() {
   std::vector<std::string> all;
   for (const auto& [group, one] : shards_) {

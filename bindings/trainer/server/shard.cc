@@ -3,6 +3,7 @@
 // standby applies the same entries in the same order, so that everything that decides about them
 // is in apply() and below, and reads no clock; it is one file, so that it can be read at once.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -67,6 +68,21 @@ const Shard::Member* Shard::member_of(const Address& address) const {
   const bool alone = address.index == 0 && (address.role == Role::kEvaluator ||
                                             (address.role == Role::kChief && options_.has_chief));
   return one_of_many || alone ? &members_[at] : nullptr;
+}
+
+std::string Shard::name_of(const Member& member) const {
+  const auto at = static_cast<std::uint32_t>(&member - members_.data());
+  if (at > options_.workers) return text_of({Role::kEvaluator, 0, 0});
+  if (at == options_.workers) return text_of({Role::kChief, 0, 0});
+  const Address address{Role::kWorker, at, 0};
+  return text_of(address) + (options_.is_chief(address) ? ", the chief," : "");
+}
+
+// Only the first server is asked.
+bool Shard::all_told() const {
+  return group_ != 0 || std::ranges::all_of(members_, [this](const Member& one) {
+    return !one.done || one.told || one.silent || options_.is_chief(one.address);
+  });
 }
 
 // Why a task with these settings of the training has no part in that of the variables here.
@@ -297,8 +313,9 @@ void Shard::on_tick(double now, Messages& out) {
   if (!primary_) return;
   if (started_ < 0.0) started_ = now;
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    const Member& member = members_[i];
-    const bool silent = member.life == Life::kThere && now - member.heard > options_.worker_timeout;
+    Member& member = members_[i];
+    member.silent = now - member.heard > options_.worker_timeout;
+    const bool silent = member.life == Life::kThere && member.silent;
     const bool never_seen =
         member.life == Life::kExpected && now - started_ > options_.start_timeout;
     if (!silent && !never_seen) continue;
@@ -306,6 +323,12 @@ void Shard::on_tick(double now, Messages& out) {
     gone.kind = Kind::kGone;
     gone.from = {Role::kServer, options_.index, 0};
     gone.sequence = i;
+    news_.push_back(name_of(member) +
+                    (silent ? " has not been heard for " : " has not come within ") +
+                    std::to_string(std::lround(silent ? options_.worker_timeout
+                                                      : options_.start_timeout)) +
+                    " s: nobody waits for it any more" +
+                    (options_.is_chief(member.address) ? ", and nothing is saved" : ""));
     log(gone, out);
   }
   if (unconfirmed_.empty() || now - sent_ < options_.resend) return;
@@ -362,11 +385,13 @@ void Shard::apply(const Message& entry) {
       break;
     }
     case Kind::kStatus:
+      member->told = member->told || closed_;
       reply(entry, answer_of(Kind::kCounts, counts()));
       break;
     case Kind::kBye:
       leave(*member);
       member->bye = entry.sequence;
+      member->done = true;
       reply(entry, answer_of(Kind::kAck));
       break;
     default:
@@ -399,7 +424,11 @@ void Shard::join(const Message& entry) {
       member.clock = std::max(member.clock, others);
     }
   }
+  if (member.life != Life::kThere && group_ == options_.index) {
+    news_.push_back(name_of(member) + (member.starts.size() > 1 ? " is there again" : " is there"));
+  }
   member.life = Life::kThere;
+  member.done = member.told = false;
   reply(entry, std::move(answer));
 }
 
@@ -509,10 +538,13 @@ std::size_t Shard::kept() const {
 
 std::string Shard::counts() const {
   std::vector<std::uint64_t> dropped;
+  std::vector<std::string> lost;
+  const Member& chief = members_[options_.has_chief ? options_.workers : 0];
   std::uint32_t there = 0;
   std::uint32_t expected = 0;
   for (std::size_t i = 0; i < options_.workers; ++i) {
     dropped.push_back(members_[i].dropped);
+    if (members_[i].life == Life::kGone && !members_[i].done) lost.push_back(name_of(members_[i]));
     there += members_[i].life == Life::kThere ? 1U : 0U;
     expected += members_[i].life == Life::kExpected ? 1U : 0U;
   }
@@ -522,6 +554,9 @@ std::string Shard::counts() const {
                         {"dropped", dropped},
                         {"staleness", staleness_},
                         {"there", there},
+                        {"lost", lost},
+                        {"chief", !chief.silent},
+                        {"closed", closed_},
                         {"expected", expected},
                         {"most_ahead", most_ahead_}}
       .dump();

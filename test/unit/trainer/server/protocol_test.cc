@@ -424,6 +424,40 @@ TEST(ServerProtocol, AGradientThatIsNotFiniteIsRefusedAndSaid) {
               testing::Contains("a gradient of worker 0 is not a finite number, and is refused"));
 }
 
+TEST(ServerProtocol, WhoLeftAndWhoCameIsSaid) {
+  ServerState server({.workers = 2, .job = "job"});
+  const Address chief{Role::kWorker, 0, 5};
+  const Address other{Role::kWorker, 1, 6};
+  const auto counts = [&](double now) {
+    for (const Message& one : server.on_message(now, message_from(other, Kind::kStatus, 7))) {
+      if (one.kind == Kind::kCounts) return one.text;
+    }
+    return std::string("no answer");
+  };
+  for (const Address& one : {chief, other}) {
+    (void)server.on_message(0.0, message_from(one, Kind::kHello));
+  }
+  EXPECT_THAT(server.take_news(),
+              testing::ElementsAre("worker 0, the chief, is there", "worker 1 is there"));
+  (void)server.on_message(4.0, message_from(other, Kind::kBeat));
+  (void)server.on_tick(6.0);
+  EXPECT_THAT(server.take_news(),
+              testing::ElementsAre("worker 0, the chief, has not been heard for 5 s: nobody waits "
+                                   "for it any more, and nothing is saved"));
+  EXPECT_THAT(counts(6.0), testing::AllOf(testing::HasSubstr(R"("chief":false)"),
+                                          testing::HasSubstr(R"("lost":["worker 0, the chief,"])")));
+  const Address again{Role::kWorker, 0, 4};
+  (void)server.on_message(7.0, message_from(again, Kind::kHello));
+  EXPECT_THAT(server.take_news(), testing::ElementsAre("worker 0, the chief, is there again"));
+  (void)server.on_message(7.0, message_from(other, Kind::kBye, 8));
+  EXPECT_FALSE(server.all_told());
+  (void)server.on_message(7.0, message_from(again, Kind::kClose, 1));
+  ASSERT_TRUE(server.closed());
+  EXPECT_FALSE(server.all_told());
+  EXPECT_THAT(counts(7.1), testing::HasSubstr(R"("closed":true)"));
+  EXPECT_TRUE(server.all_told());
+}
+
 // The earlier start's push may have reached this group alone, and its round may end only once the
 // later start has pushed to another one.
 TEST(ServerProtocol, APushOfAnEarlierStartHoldsNobody) {
