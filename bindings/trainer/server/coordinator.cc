@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/server/coordinator_state.h"
 #include "bindings/trainer/server/post.h"
 #include "bindings/trainer/tensor/errors.h"
 

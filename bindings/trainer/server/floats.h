@@ -68,7 +68,8 @@ class Floats {
   return count(values) == 0;
 }
 [[nodiscard]] inline bool all_finite(const Floats& floats) {
-  return std::ranges::all_of(floats.parts(), [](const auto& one) { return all_finite(one.values); });
+  return std::ranges::all_of(floats.parts(),
+                             [](const auto& one) { return all_finite(one.values); });
 }
 
 [[nodiscard]] inline std::size_t bytes_of(const Floats& floats) {

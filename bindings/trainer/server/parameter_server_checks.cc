@@ -13,7 +13,8 @@ namespace ronde::trainer::server {
 namespace {
 
 [[noreturn]] void not_finite(const std::string& name) {
-  throw TrainerError("a gradient of '" + name + "' is not a finite number: use a smaller learning " +
+  throw TrainerError("a gradient of '" + name +
+                     "' is not a finite number: use a smaller learning " +
                      "rate, or look for NaN in the data");
 }
 

@@ -38,7 +38,8 @@ std::optional<std::pair<std::string, std::string>> difference(std::string_view o
   while (!other.empty()) {
     const std::string_view line = next(other);
     const auto found = known.find(line.substr(0, line.find(' ')));
-    if (found != known.end() && found->second != line) return {{std::string(found->second), std::string(line)}};
+    if (found != known.end() && found->second != line)
+      return {{std::string(found->second), std::string(line)}};
   }
   return {};
 }

@@ -70,31 +70,6 @@ const Shard::Member* Shard::member_of(const Address& address) const {
   return one_of_many || alone ? &members_[at] : nullptr;
 }
 
-std::string Shard::name_of(const Member& member) const {
-  const auto at = static_cast<std::uint32_t>(&member - members_.data());
-  if (at > options_.workers) return text_of({Role::kEvaluator, 0, 0});
-  if (at == options_.workers) return text_of({Role::kChief, 0, 0});
-  const Address address{Role::kWorker, at, 0};
-  return text_of(address) + (options_.is_chief(address) ? ", the chief," : "");
-}
-
-// Only the first server is asked.
-bool Shard::all_told() const {
-  return group_ != 0 || std::ranges::all_of(members_, [this](const Member& one) {
-    return !one.done || one.told || one.silent || options_.is_chief(one.address);
-  });
-}
-
-// Why a task with these settings of the training has no part in that of the variables here.
-std::string Shard::unlike(const Address& from, std::string_view training) const {
-  const auto differs = created() ? difference(training_, training) : std::nullopt;
-  if (!differs) return {};
-  return text_of(from) + " has " + differs->second + ", and the variables of ps " +
-         std::to_string(options_.index) + " are those of a training with " + differs->first +
-         ": start all tasks with the same program and flags, and end the servers of an earlier "
-         "training first";
-}
-
 bool Shard::knows(const Address& from) const {
   const Member* const member = member_of(from);
   return member != nullptr && from.incarnation != 0 && member->incarnation == from.incarnation;
@@ -107,8 +82,8 @@ void Shard::heard(double now, const Address& from) {
 // Answers at once, before the log, those who must say hello first.
 bool Shard::is_stranger(const Message& message, Messages& out) {
   const bool takes_part = message.kind == Kind::kPull || message.kind == Kind::kPush;
-  const bool known = knows(message.from) &&
-                     (!takes_part || member_of(message.from)->life == Life::kThere);
+  const bool known =
+      knows(message.from) && (!takes_part || member_of(message.from)->life == Life::kThere);
   const bool ready = created() || message.kind == Kind::kCreate || message.kind == Kind::kClose ||
                      message.kind == Kind::kStatus || message.kind == Kind::kBye;
   if (known && ready) return false;
@@ -323,12 +298,11 @@ void Shard::on_tick(double now, Messages& out) {
     gone.kind = Kind::kGone;
     gone.from = {Role::kServer, options_.index, 0};
     gone.sequence = i;
-    news_.push_back(name_of(member) +
-                    (silent ? " has not been heard for " : " has not come within ") +
-                    std::to_string(std::lround(silent ? options_.worker_timeout
-                                                      : options_.start_timeout)) +
-                    " s: nobody waits for it any more" +
-                    (options_.is_chief(member.address) ? ", and nothing is saved" : ""));
+    news_.push_back(
+        name_of(member) + (silent ? " has not been heard for " : " has not come within ") +
+        std::to_string(std::lround(silent ? options_.worker_timeout : options_.start_timeout)) +
+        " s: nobody waits for it any more" +
+        (options_.is_chief(member.address) ? ", and nothing is saved" : ""));
     log(gone, out);
   }
   if (unconfirmed_.empty() || now - sent_ < options_.resend) return;
@@ -519,47 +493,6 @@ void Shard::advance() {
     reply(*member.held, std::move(answer));
     member.held.reset();
   }
-}
-
-std::vector<std::uint64_t> Shard::steps() const {
-  std::vector<std::uint64_t> steps;
-  steps.reserve(options_.workers);
-  for (std::size_t i = 0; i < options_.workers; ++i) steps.push_back(members_[i].counted);
-  return steps;
-}
-
-std::size_t Shard::kept() const {
-  std::size_t count = unconfirmed_.size() + answers_.size();
-  for (const Member& member : members_) {
-    count += (member.waits ? 1U : 0U) + (member.held ? 1U : 0U);
-  }
-  return count;
-}
-
-std::string Shard::counts() const {
-  std::vector<std::uint64_t> dropped;
-  std::vector<std::string> lost;
-  const Member& chief = members_[options_.has_chief ? options_.workers : 0];
-  std::uint32_t there = 0;
-  std::uint32_t expected = 0;
-  for (std::size_t i = 0; i < options_.workers; ++i) {
-    dropped.push_back(members_[i].dropped);
-    if (members_[i].life == Life::kGone && !members_[i].done) lost.push_back(name_of(members_[i]));
-    there += members_[i].life == Life::kThere ? 1U : 0U;
-    expected += members_[i].life == Life::kExpected ? 1U : 0U;
-  }
-  there += members_[options_.workers + 1U].life == Life::kThere ? 1U : 0U;  // an evaluator
-  return nlohmann::json{{"version", variables_ ? variables_->version() : 0},
-                        {"steps", steps()},
-                        {"dropped", dropped},
-                        {"staleness", staleness_},
-                        {"there", there},
-                        {"lost", lost},
-                        {"chief", !chief.silent},
-                        {"closed", closed_},
-                        {"expected", expected},
-                        {"most_ahead", most_ahead_}}
-      .dump();
 }
 
 }  // namespace ronde::trainer::server

@@ -189,8 +189,8 @@ class Task {
                 step(batch_of(rest, value.numbers), rest.at("epoch"), rest.at("rate")))}};
   }
 
-  // In-graph, on the chief: parts of batches go to any worker that is free; in sync each worker gets
-  // its own part of each.
+  // In-graph, on the chief: parts of batches go to any worker that is free; in sync each worker
+  // gets its own part of each.
   void feed() {
     Coordinator coordinator(tasks_, options_.deadline, options_.worker_timeout);
     const std::size_t workers = tasks_.workers.size();

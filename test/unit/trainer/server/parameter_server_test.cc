@@ -67,7 +67,8 @@ TEST(ParameterServerTask, AServerThatBeginsAnewGoesOnAtTheStepOfItsValues) {
   auto server = std::make_unique<Server>(tasks, 0);
   Parameter w("w", {1});
   std::string lines;
-  ParameterServer task(tasks, {&w}, {.say = [&](const std::string& line) { lines += line + "\n"; }});
+  ParameterServer task(tasks, {&w},
+                       {.say = [&](const std::string& line) { lines += line + "\n"; }});
   fill_gradient(w, -1.0F);
   for (int i = 0; i < 5; ++i) {
     task.pull();
@@ -115,8 +116,9 @@ TEST(ParameterServerTask, WhatNoServerTakesIsNotSent) {
   std::vector<Rows> rows(1);
   rows[0].ids = {1, 2, 3};
   task.pull(rows);
-  EXPECT_THAT(error_of([&] { task.push(1.0, 0.1, rows); }),
-              testing::HasSubstr("rows of 't' come with 0 gradients, and not with 2 for each of 3"));
+  EXPECT_THAT(
+      error_of([&] { task.push(1.0, 0.1, rows); }),
+      testing::HasSubstr("rows of 't' come with 0 gradients, and not with 2 for each of 3"));
   rows[0].gradients.assign(6, 0.0F);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const auto& [samples, rate] : {std::pair{1.0, nan}, {nan, 0.1}, {-1.0, 0.1}}) {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "bindings/trainer/server/coordinator_state.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
 #include "bindings/trainer/tensor/errors.h"
@@ -252,8 +253,9 @@ std::string refusal_of(ServerState& server, const Address& from, const std::stri
 TEST(ServerProtocol, AServerOfAnotherJobOrTrainingIsAStranger) {
   ServerState server({.workers = 3, .job = "--ps_hosts a\nRONDE_JOB x"});
   const std::string job = "--ps_hosts a\nRONDE_JOB x";
-  EXPECT_THAT(refusal_of(server, {Role::kWorker, 0, 5}, "--ps_hosts a\nRONDE_JOB y"),
-              testing::StartsWith("worker 0 was started with RONDE_JOB y, and ps 0 with RONDE_JOB x"));
+  EXPECT_THAT(
+      refusal_of(server, {Role::kWorker, 0, 5}, "--ps_hosts a\nRONDE_JOB y"),
+      testing::StartsWith("worker 0 was started with RONDE_JOB y, and ps 0 with RONDE_JOB x"));
   EXPECT_NE(refusal_of(server, {Role::kWorker, 0, 5}, "--ps_hosts a"), "");
   const Address chief{Role::kWorker, 0, 5};
   // This one comes before the chief, and what it is, is known only then.
@@ -261,8 +263,7 @@ TEST(ServerProtocol, AServerOfAnotherJobOrTrainingIsAStranger) {
   EXPECT_EQ(refusal_of(server, chief, job + "\n--mode async\nrate 1"), "");
   (void)server.on_message(0.0, create_message(chief, "async"));
   for (const Kind kind : {Kind::kPull, Kind::kPush}) {
-    const Messages out =
-        server.on_message(0.1, message_from({Role::kWorker, 1, 6}, kind, 2));
+    const Messages out = server.on_message(0.1, message_from({Role::kWorker, 1, 6}, kind, 2));
     ASSERT_THAT(out, has_kind(Kind::kRefused));
     EXPECT_THAT(out.front().text,
                 testing::StartsWith("worker 1 has --mode sync, and the variables of ps 0 are "
@@ -307,7 +308,8 @@ TEST(ServerProtocol, WhichStartIsTheLaterOneIsKnownByItsArrival) {
 }
 
 TEST(ServerProtocol, NobodyIsHeardWithoutAHello) {
-  ServerState server({.servers = 2, .workers = 2, .standby = true, .has_chief = true, .job = "job"});
+  ServerState server(
+      {.servers = 2, .workers = 2, .standby = true, .has_chief = true, .job = "job"});
   const Address chief{Role::kChief, 0, 5};
   (void)server.on_message(0.0, message_from(chief, Kind::kHello));
   (void)server.on_message(0.0, create_message(chief, "async"));
@@ -318,7 +320,8 @@ TEST(ServerProtocol, NobodyIsHeardWithoutAHello) {
       for (auto kind = Kind::kCreate; kind <= Kind::kClose;
            kind = static_cast<Kind>(static_cast<int>(kind) + 1)) {
         for (const Message& one : server.on_message(0.1, message_from(stranger, kind, 2))) {
-          EXPECT_EQ(one.kind, Kind::kUnknown) << text_of(stranger) << ", " << static_cast<int>(kind);
+          EXPECT_EQ(one.kind, Kind::kUnknown)
+              << text_of(stranger) << ", " << static_cast<int>(kind);
           EXPECT_EQ(one.entry, 0U);
         }
       }
@@ -444,8 +447,9 @@ TEST(ServerProtocol, WhoLeftAndWhoCameIsSaid) {
   EXPECT_THAT(server.take_news(),
               testing::ElementsAre("worker 0, the chief, has not been heard for 5 s: nobody waits "
                                    "for it any more, and nothing is saved"));
-  EXPECT_THAT(counts(6.0), testing::AllOf(testing::HasSubstr(R"("chief":false)"),
-                                          testing::HasSubstr(R"("lost":["worker 0, the chief,"])")));
+  EXPECT_THAT(counts(6.0),
+              testing::AllOf(testing::HasSubstr(R"("chief":false)"),
+                             testing::HasSubstr(R"("lost":["worker 0, the chief,"])")));
   const Address again{Role::kWorker, 0, 4};
   (void)server.on_message(7.0, message_from(again, Kind::kHello));
   EXPECT_THAT(server.take_news(), testing::ElementsAre("worker 0, the chief, is there again"));

@@ -246,7 +246,8 @@ struct Simulation {
       all = all && (task.answered[group] || later);
     }
     if (!all) return;
-    if (task.phase == Task::Phase::kPull && !task.late_ones && std::ranges::find(task.late, true) != task.late.end()) {
+    if (task.phase == Task::Phase::kPull && !task.late_ones &&
+        std::ranges::find(task.late, true) != task.late.end()) {
       task.late_ones = true;
       for (std::uint32_t group = 0; group < plan.servers; ++group) {
         if (task.late[group]) begin(task, group, out);

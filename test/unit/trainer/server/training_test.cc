@@ -14,7 +14,6 @@
 
 #include "bindings/trainer/nn/layers.h"
 
-
 namespace ronde::trainer::server {
 namespace {
 
@@ -44,7 +43,8 @@ std::string hash_after(bool fed, const std::string& mode) {
     const Model model(line);
     // Five samples in batches of four: of every second batch one worker has none.
     const auto data = [](std::size_t, std::uint64_t) {
-      const Dataset five = Dataset::from_arrays({1}, {1, 2, 3, 4, 5}, std::vector<float>{1, 3, 2, 5, 4});
+      const Dataset five =
+          Dataset::from_arrays({1}, {1, 2, 3, 4, 5}, std::vector<float>{1, 3, 2, 5, 4});
       return ServerData{.data = five.batch(4),
                         .test = five.batch(4),
                         .steps = 40,
