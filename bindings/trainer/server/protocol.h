@@ -32,10 +32,13 @@
 // has: whatever a worker was told is there too, and a server that was taken over answers nothing,
 // since its standby no longer confirms it. Who takes over is decided by the chief alone, in views
 // with growing numbers: in a view a server is dead or not, and stays dead. So two servers never
-// both have a group. A server that was
-// started again within its time-out has lost what it had: the chief hears the other start (origin
-// of each answer), and declares it dead at once. Without the chief nothing is taken over until it
-// is back.
+// both have a group. Without the chief nothing is taken over until it is back; what it must know
+// then, those have who live. A standby tells how many entries it has of the server before it, which
+// was there, therefore, and without any nothing is taken over. A server that was started again has
+// lost what it had: the chief hears the other start (origin of each answer), or the server itself
+// hears that its standby has more than it has made, answers nobody, and says so: it is declared
+// dead at once. As a standby it lacks what was confirmed: the server before it hears the other
+// start, too, and goes on without a standby.
 #pragma once
 
 #include <array>
@@ -98,7 +101,8 @@ enum class Kind : std::uint8_t {
   kRefused,   // text: why, in one line; do not try again
   kNotReady,  // the chief has not created the variables (here) yet
   kUnknown,   // say hello first
-  kBeatBack,  // the view
+  kBeatBack,  // the view; dropped: what I had is lost, and my standby has it; version: the entries
+              // that I have of the server before me
   // Between servers.
   kGone,        // an entry alone: worker `sequence` is gone
   kReplicated,  // all entries up to `entry`
@@ -179,7 +183,7 @@ class Shard {
   void on_request(double now, const Message& message, Messages& out);
   // An entry, where this is the standby.
   void on_entry(const Message& entry, Messages& out);
-  void on_replicated(std::uint64_t entry, Messages& out);
+  void on_replicated(const Message& message, Messages& out);
   void on_tick(double now, Messages& out);
   void heard(double now, const Address& from);
   // Whether it has said hello, and no later one has.
@@ -188,6 +192,9 @@ class Shard {
   void drop_standby(Messages& out);
 
   [[nodiscard]] bool primary() const noexcept { return primary_; }
+  // The standby has more than this start has made: it must take over.
+  [[nodiscard]] bool lost() const noexcept { return lost_; }
+  [[nodiscard]] std::uint64_t entries() const noexcept { return entries_; }
   [[nodiscard]] bool created() const noexcept { return variables_ != nullptr; }
   [[nodiscard]] bool closed() const noexcept { return closed_; }
   // Those who are done know that the job is closed.
@@ -266,6 +273,8 @@ class Shard {
   std::uint64_t most_ahead_ = 0;
   std::uint64_t entries_ = 0;    // made, or applied by the standby
   std::uint64_t confirmed_ = 0;  // by the standby
+  bool lost_ = false;
+  std::set<std::uint64_t> standby_starts_;
   std::deque<Message> unconfirmed_;
   double sent_ = 0.0;
   std::deque<Message> answers_;  // Message::entry: what the standby must have first
@@ -361,6 +370,8 @@ class WorkerState {
   std::vector<Group> groups_;
   std::vector<double> heard_;
   std::vector<std::set<std::uint64_t>> starts_;  // that were heard, of servers
+  std::vector<std::uint64_t> held_;  // by server: the entries that it has of the one before it
+  double began_ = -1.0;
   double beat_ = -1e9;
   std::uint64_t view_ = 0;
   std::uint64_t dead_ = 0;

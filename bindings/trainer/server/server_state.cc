@@ -108,11 +108,15 @@ Messages ServerState::on_message(double now, const Message& message) {
     Message answer;
     answer.kind = Kind::kBeatBack;
     answer.to = message.from;
+    answer.dropped = shards_.at(options_.index)->lost();
+    const std::uint32_t before = (options_.index + options_.servers - 1) % options_.servers;
+    const Shard* const held = options_.standby ? this->shard(before) : nullptr;
+    if (held != nullptr && !held->primary()) answer.version = held->entries();
     out.push_back(std::move(answer));
   } else if (shard == nullptr || deposed()) {
     // The sender's view is another one: it will hear of the newest, or I shall.
   } else if (message.kind == Kind::kReplicated) {
-    if (message.from.role == Role::kServer) shard->on_replicated(message.entry, out);
+    if (message.from.role == Role::kServer) shard->on_replicated(message, out);
   } else if (message.entry > 0) {
     if (message.from.role == Role::kServer) shard->on_entry(message, out);
   } else if (message.kind <= Kind::kClose) {
@@ -128,7 +132,7 @@ void ServerState::sign(Messages& out) const {
     one.from = {Role::kServer, options_.index, 0};
     one.view = view_;
     one.dead = dead_;
-    if (one.entry == 0) one.origin = {Role::kServer, options_.index, options_.start};
+    if (one.entry == 0 || one.kind == Kind::kReplicated) one.origin = {Role::kServer, options_.index, options_.start};
   }
 }
 

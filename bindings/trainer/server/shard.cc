@@ -251,7 +251,14 @@ void Shard::on_entry(const Message& entry, Messages& out) {
   out.push_back(std::move(answer));
 }
 
-void Shard::on_replicated(std::uint64_t entry, Messages& out) {
+void Shard::on_replicated(const Message& message, Messages& out) {
+  const std::uint64_t entry = message.entry;
+  if (standby_starts_.insert(message.origin.incarnation).second && standby_starts_.size() > 1) {
+    return drop_standby(out);  // it was started again, and lacks what was confirmed
+  }
+  // The standby has what an earlier start of this server has made, and confirms none of this one.
+  lost_ = lost_ || entry > entries_;
+  if (lost_) return;
   confirmed_ = std::max(confirmed_, std::min(entry, entries_));
   while (!unconfirmed_.empty() && unconfirmed_.front().entry <= confirmed_) {
     unconfirmed_.pop_front();

@@ -20,7 +20,8 @@ WorkerState::WorkerState(WorkerOptions options)
     : options_(std::move(options)),
       groups_(options_.servers),
       heard_(options_.servers, kNever),
-      starts_(options_.servers) {}
+      starts_(options_.servers),
+      held_(options_.servers) {}
 
 std::optional<std::uint32_t> WorkerState::home(std::uint32_t group) const {
   if (((dead_ >> group) & 1U) == 0) return group;
@@ -90,8 +91,11 @@ Messages WorkerState::on_message(double now, const Message& message) {
   auto& starts = starts_[message.from.index];
   const bool is_new = message.origin.incarnation != 0 &&
                       starts.insert(message.origin.incarnation).second && starts.size() > 1;
-  if (is_new && options_.decides && may_declare_dead(message.from.index)) {
-    declare_dead(message.from.index);  // it has lost what it had, and the next one has it
+  if (is_new) held_[message.from.index] = 0;
+  if (message.kind == Kind::kBeatBack) held_[message.from.index] = message.version;
+  const bool has_lost = is_new || (message.kind == Kind::kBeatBack && message.dropped);
+  if (has_lost && options_.decides && may_declare_dead(message.from.index)) {
+    declare_dead(message.from.index);  // the next one has what it had
     return out;
   }
   if (message.view > view_) {
@@ -144,8 +148,8 @@ Messages WorkerState::on_message(double now, const Message& message) {
 bool WorkerState::may_declare_dead(std::uint32_t server) const {
   const std::uint32_t next = (server + 1) % options_.servers;
   const std::uint32_t before = (server + options_.servers - 1) % options_.servers;
-  return options_.standby && options_.servers > 1 && ((dead_ >> next) & 1U) == 0 &&
-         ((dead_ >> before) & 1U) == 0 && ((dead_ >> server) & 1U) == 0;
+  return options_.standby && options_.servers > 1 && held_[next] > 0 &&
+         ((dead_ >> next) & 1U) == 0 && ((dead_ >> before) & 1U) == 0 && ((dead_ >> server) & 1U) == 0;
 }
 
 void WorkerState::declare_dead(std::uint32_t server) {
@@ -159,9 +163,12 @@ void WorkerState::declare_dead(std::uint32_t server) {
 
 Messages WorkerState::on_tick(double now) {
   Messages out;
+  if (began_ < 0.0) began_ = now;
   for (std::uint32_t i = 0; options_.decides && i < options_.servers; ++i) {
     const std::uint32_t next = (i + 1) % options_.servers;
-    if (heard_[i] == kNever || now - heard_[i] < options_.server_timeout) continue;
+    // One that was never heard since the chief was started again was there, if the next one has
+    // entries of it.
+    if (now - std::max(began_, heard_[i]) < options_.server_timeout) continue;
     if (!may_declare_dead(i) || now - heard_[next] > options_.server_timeout / 2) continue;
     declare_dead(i);
   }

@@ -145,6 +145,16 @@ TEST(ServerProtocol, AServerThatDiesIsTakenOver) {
   }
 }
 
+// As on one host that goes down. The next server has all, whoever of the two is there first.
+TEST(ServerProtocol, AServerThatDiesWithTheChiefIsTakenOver) {
+  for (std::uint64_t seed = 0; seed < schedules(250); ++seed) {
+    Plan plan = plan_of(seed % 3 == 0 ? "async" : seed % 3 == 1 ? "sync" : "stale=2");
+    plan.kills_server = plan.kills_chief = true;
+    plan.servers = seed % 2 == 0 ? 2 : 3;
+    check(plan, seed);
+  }
+}
+
 // Started again so soon that nobody has missed it: the standby has what it had.
 TEST(ServerProtocol, AServerThatComesBackEmptyIsTakenOver) {
   Plan plan;
@@ -211,6 +221,31 @@ Message create_message(const Address& chief, const std::string& mode) {
 }
 
 auto has_kind(Kind kind) { return testing::Contains(testing::Field(&Message::kind, kind)); }
+
+// It lacks what was confirmed, and nobody can be told to take over: the first one goes on alone.
+TEST(ServerProtocol, AStandbyThatWasStartedAgainHoldsNobody) {
+  ServerOptions options{.servers = 2, .standby = true, .job = "job", .start = 7};
+  ServerState first(options);
+  options.index = 1;
+  auto standby = std::make_unique<ServerState>(options);
+  const Address worker{Role::kWorker, 0, 5};
+  const auto ask = [&](const Message& message) {
+    Messages answers;
+    for (const Message& entry : first.on_message(0.0, message)) {
+      for (const Message& confirmed : standby->on_message(0.0, entry)) {
+        for (Message& one : first.on_message(0.0, confirmed)) answers.push_back(std::move(one));
+      }
+    }
+    return answers;
+  };
+  (void)ask(message_from(worker, Kind::kHello));
+  (void)ask(create_message(worker, "async"));
+  ASSERT_THAT(ask(message_from(worker, Kind::kPush, 2)), has_kind(Kind::kAck));
+  options.start = 3;
+  standby = std::make_unique<ServerState>(options);
+  EXPECT_THAT(ask(message_from(worker, Kind::kPush, 3)), has_kind(Kind::kAck));
+  EXPECT_EQ(first.shard(0)->variables()->version(), 2U);
+}
 
 // A server whose standby has taken over, and which does not know that yet, answers nobody: what it
 // counted would be lost.

@@ -29,6 +29,8 @@ struct Plan {
   std::uint32_t servers = 2;
   bool standby = true;
   bool kills_server = false;
+  // The chief dies with that server, and both, or it alone, are there again soon.
+  bool kills_chief = false;
   int kills = 0;   // of workers that come back
   int pauses = 0;  // of workers, for longer than their time-out; what is sent to them waits
   double loss = 0.0;
@@ -77,6 +79,8 @@ struct Simulation {
   std::size_t most_kept = 0;
   std::uint32_t stopped = kMostServers;  // this server
   double stopped_until = 0.0;
+  std::uint32_t server_back = kMostServers;  // this one is started again
+  double server_back_at = 0.0;
   std::string trouble;
 
   Simulation(const Plan& plan_of, std::uint64_t seed) : plan(plan_of), random(seed) {
@@ -281,6 +285,23 @@ struct Simulation {
       return task.self.role == Role::kChief || task.phase == Task::Phase::kDone;
     });
   }
+  void kill_chief_and_server() {
+    const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
+    tasks[kWorkers].alive = false;
+    tasks[kWorkers].back_at = now + uniform(4.0);
+    server_back = chance(0.5) ? which : kMostServers;
+    server_back_at = now + uniform(4.0);
+    servers[which].reset();
+  }
+  void start_server_again() {
+    if (server_back == kMostServers || now < server_back_at) return;
+    const std::uint32_t other = server_back == 0 ? 1 : 0;
+    ServerOptions options = servers[other]->options();
+    options.index = server_back;
+    options.start = 2;
+    servers[server_back] = std::make_unique<ServerState>(options);
+    server_back = kMostServers;
+  }
   void pause_some(int& pauses) {
     if (pauses == 0 || !chance(0.02)) return;
     Task& task = tasks[std::uniform_int_distribution<std::size_t>(0, kWorkers - 1)(random)];
@@ -309,6 +330,7 @@ struct Simulation {
     const bool whole = tasks[kWorkers].state->dead() == 0;
     if (plan.kills_server && !server_killed && created && whole && !done() && chance(0.02)) {
       server_killed = true;
+      if (plan.kills_chief) return kill_chief_and_server();
       const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
       if (chance(0.5)) {
         servers[which].reset();
@@ -334,6 +356,7 @@ struct Simulation {
       } else {
         kill_some(kills, server_killed);
         pause_some(pauses);
+        start_server_again();
         for (const auto& server : servers) {
           const bool sleeps = server && server->options().index == stopped && now < stopped_until;
           if (server && !sleeps) post(server->on_tick(now));
