@@ -53,6 +53,7 @@ class Run {
   }
 
   FitResult run() {
+    (void)learner_.take_metrics();  // what a loop has left that was stopped, or has failed
     require_shares(replica_, data_);
     learner_.broadcast_state(0);
     try_shapes();

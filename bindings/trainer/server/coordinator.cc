@@ -255,7 +255,7 @@ Scheduled Coordinator::schedule(const std::string& step, const Value& argument,
 
 void Coordinator::join() {
   inside_->result = steady_seconds();
-  while (!inside_->state.all_done()) {
+  while (!inside_->state.all_done() && !inside_->state.setup_failure()) {
     progress(0.1);
     if (steady_seconds() - inside_->result > 10.0 * inside_->deadline) {
       throw TrainerError("no step was done in " +
@@ -270,6 +270,9 @@ void Coordinator::join() {
 Value Coordinator::fetch(Scheduled scheduled) {
   const double start = steady_seconds();
   while (!inside_->state.is_done(scheduled.number)) {
+    if (const auto& failed = inside_->state.setup_failure()) {
+      throw TrainerError("a setup failed: " + *failed);
+    }
     progress(0.1);
     if (steady_seconds() - start > 10.0 * inside_->deadline) {
       throw TrainerError("a step was not done in " +

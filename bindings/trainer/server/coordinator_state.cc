@@ -17,6 +17,7 @@ void CoordinatorState::give(double now, std::uint32_t worker, Messages& out) {
   Worker& to = workers_[worker];
   if (!to.task) {
     const auto next = std::ranges::find_if(waiting_, [this, worker](const Task& task) {
+      if (workers_[worker].unfit && !task.is_setup) return false;
       return !task.only || *task.only == worker || (!task.must && workers_[*task.only].lost);
     });
     if (next == waiting_.end()) return;
@@ -50,6 +51,7 @@ Messages CoordinatorState::on_message(double now, const Message& message) {
   if (message.from.incarnation == 0 || worker.before.contains(message.from.incarnation)) return out;
   if (message.from.incarnation != worker.incarnation) {
     if (worker.incarnation != 0) worker.before.insert(worker.incarnation);
+    worker.unfit = false;
     lose(worker);
     for (auto setup = setups_.rbegin(); worker.incarnation != 0 && setup != setups_.rend();
          ++setup) {
@@ -65,7 +67,11 @@ Messages CoordinatorState::on_message(double now, const Message& message) {
   worker.lost = false;
   const bool ends = message.kind == Kind::kResult || message.kind == Kind::kFailed;
   if (ends && worker.task && worker.task->number == message.sequence) {
-    if (!worker.task->is_setup) results_.emplace(message.sequence, message);
+    if (!worker.task->is_setup) {
+      results_.emplace(message.sequence, message);
+    } else if (message.kind == Kind::kFailed && !std::exchange(worker.unfit, true)) {
+      setup_failure_ = text_of(message.from) + " was started again, and " + message.text;
+    }
     worker.task.reset();
     --running_;
   }
@@ -89,6 +95,7 @@ Messages CoordinatorState::on_tick(double now) {
 }
 
 std::optional<std::string> CoordinatorState::first_failure() const {
+  if (setup_failure_) return setup_failure_;
   for (const auto& [number, result] : results_) {
     if (result.kind == Kind::kFailed) return result.text;
   }

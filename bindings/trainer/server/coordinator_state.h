@@ -42,7 +42,9 @@ class CoordinatorState {
   // The end of a task that is done (kResult or kFailed), which is then forgotten.
   Message take(std::uint64_t task);
   [[nodiscard]] bool all_done() const noexcept { return waiting_.empty() && running_ == 0; }
-  // What the first of the failed steps has thrown whose results nobody has taken yet.
+  // What the setup of a worker that was started again has thrown.
+  [[nodiscard]] const std::optional<std::string>& setup_failure() const { return setup_failure_; }
+  // That, or what the first of the failed steps has thrown whose results nobody has taken yet.
   [[nodiscard]] std::optional<std::string> first_failure() const;
   [[nodiscard]] std::uint64_t retried() const noexcept { return retried_; }
 
@@ -61,6 +63,7 @@ class CoordinatorState {
     double sent = 0.0;
     std::uint64_t incarnation = 0;
     std::set<std::uint64_t> before;  // earlier incarnations
+    bool unfit = false;              // its setup has failed: it gets nothing
     std::optional<Task> task;
   };
   void give(double now, std::uint32_t worker, Messages& out);
@@ -71,6 +74,7 @@ class CoordinatorState {
   const double start_timeout_;
   double started_ = -1.0;
   std::deque<Task> waiting_;
+  std::optional<std::string> setup_failure_;
   std::vector<Task> setups_;
   std::size_t running_ = 0;
   std::uint64_t tasks_ = 0;

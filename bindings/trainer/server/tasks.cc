@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 #include <random>
 #include <set>
@@ -59,8 +60,14 @@ void check(const Tasks& tasks) {
   const auto add = [&seen](const std::vector<std::string>& list, const std::string& role) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       const std::string name = role + " " + std::to_string(i);
-      if (list[i].find(':') == std::string::npos) {
-        refuse(name + " is at '" + list[i] + "', which has no port: name it as host:port");
+      const std::string port = list[i].substr(std::min(list[i].size(), list[i].rfind(':') + 1));
+      unsigned number = 0;
+      const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+      const bool whole = error == std::errc() && end == port.data() + port.size();
+      if (list[i].find("://") == std::string::npos &&
+          (list[i].find(':') == std::string::npos || !whole || number == 0 || number > 65535)) {
+        refuse(name + " is at '" + list[i] +
+               "', which has no port from 1 to 65535: name it as host:port");
       }
       const auto [other, is_new] = seen.emplace(list[i], name);
       if (!is_new) {

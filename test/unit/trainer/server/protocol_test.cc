@@ -635,6 +635,28 @@ TEST(ServerProtocol, ALostWorkersTaskRunsElsewhereAndItsResultCountsOnce) {
   EXPECT_TRUE(state.all_done());
 }
 
+TEST(ServerProtocol, AWorkerWhoseSetupFailsGetsNothing) {
+  CoordinatorState state(2);
+  state.add_setup("data", {});
+  Message message;
+  message.from = {Role::kWorker, 0, 7};
+  (void)state.on_message(0.0, message);
+  message.from.incarnation = 8;
+  const Messages setup = state.on_message(1.0, message);
+  ASSERT_THAT(setup, testing::SizeIs(1));
+  const auto step = state.schedule("step");
+  message.kind = Kind::kFailed;
+  message.sequence = setup[0].sequence;
+  message.text = "no data on this host";
+  EXPECT_THAT(state.on_message(1.1, message), testing::IsEmpty());
+  EXPECT_EQ(state.first_failure(), "worker 0 was started again, and no data on this host");
+  message = {};
+  message.from = {Role::kWorker, 1, 9};
+  const Messages given = state.on_message(1.2, message);
+  ASSERT_THAT(given, testing::SizeIs(1));
+  EXPECT_EQ(given[0].sequence, step);
+}
+
 TEST(ServerProtocol, ATaskOfOneWorkerGoesToAnotherWhereThatOneIsLost) {
   CoordinatorState state(2, 5.0, 60.0);
   const auto give = [&](std::uint32_t worker, double now) {

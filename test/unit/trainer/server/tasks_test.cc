@@ -61,6 +61,11 @@ TEST(ServerTasks, WhatIsWrongIsOneLineThatNamesBothSides) {
             "ps 0 and worker 0 are both at a:1: give each task an address of its own");
   EXPECT_THAT(refusal(flags_of({})), testing::HasSubstr("--job_name is missing"));
   EXPECT_THAT(refusal({.role = Role::kServer}), testing::HasSubstr("names no server"));
+  for (const char* const at : {"a", "a:", "a:99999", "a:0", "a:1x"}) {
+    EXPECT_EQ(refusal({.servers = at, .workers = "b:1", .role = Role::kServer}),
+              "ps 0 is at '" + std::string(at) +
+                  "', which has no port from 1 to 65535: name it as host:port");
+  }
   EXPECT_THAT(refusal(flags_of(Role::kChief)),
               testing::HasSubstr("this task is the chief, and --chief_hosts names 0"));
 }
