@@ -338,5 +338,23 @@ TEST(Models, CallbacksAreMadeForEachReplica) {
   EXPECT_FALSE(said.empty());
 }
 
+struct StopAfterOneStep : Callback {
+  void on_step(TrainingState& state) override { state.stop_now = true; }
+};
+
+TEST(Models, AFitCountsNothingOfOneThatWasStopped) {
+  Mirrored strategy(2);
+  const Scope scope(strategy);
+  StrategyModel model(toy_network);
+  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  model.compile(sgd, classification_loss);
+  model.fit(toy_batches(), {.epochs = 1}, [](const TrainingReplica&) {
+    std::vector<std::unique_ptr<Callback>> mine;
+    mine.push_back(std::make_unique<StopAfterOneStep>());
+    return mine;
+  });
+  EXPECT_EQ(model.fit(toy_batches(), {.epochs = 1}).training.samples, 205U);
+}
+
 }  // namespace
 }  // namespace ronde::trainer
