@@ -132,7 +132,8 @@ void ServerState::sign(Messages& out) const {
     one.from = {Role::kServer, options_.index, 0};
     one.view = view_;
     one.dead = dead_;
-    if (one.entry == 0 || one.kind == Kind::kReplicated) one.origin = {Role::kServer, options_.index, options_.start};
+    if (one.entry == 0 || one.kind == Kind::kReplicated)
+      one.origin = {Role::kServer, options_.index, options_.start};
   }
 }
 

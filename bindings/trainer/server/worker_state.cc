@@ -149,7 +149,8 @@ bool WorkerState::may_declare_dead(std::uint32_t server) const {
   const std::uint32_t next = (server + 1) % options_.servers;
   const std::uint32_t before = (server + options_.servers - 1) % options_.servers;
   return options_.standby && options_.servers > 1 && held_[next] > 0 &&
-         ((dead_ >> next) & 1U) == 0 && ((dead_ >> before) & 1U) == 0 && ((dead_ >> server) & 1U) == 0;
+         ((dead_ >> next) & 1U) == 0 && ((dead_ >> before) & 1U) == 0 &&
+         ((dead_ >> server) & 1U) == 0;
 }
 
 void WorkerState::declare_dead(std::uint32_t server) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bindings/trainer/optim/replicas.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -177,8 +178,23 @@ Predictions StrategyModel::predict(const Array& inputs, std::size_t batch) {
   return predict(batches_of(inputs, std::vector<float>(samples), batch));
 }
 
+// Processes with other arrays would each learn a part of their own ones.
+void StrategyModel::require_same(const Array& inputs, const std::vector<float>& answers) {
+  if (strategy_.processes() == 1) return;
+  const std::vector<std::uint64_t> mine{hash_of(inputs.values), hash_of(answers)};
+  const auto all = strategy_.over_processes("arrays", mine);
+  for (std::size_t i = 2; i < all.size(); ++i) {
+    if (all[i] == all[i % 2]) continue;
+    throw AgreedError(std::string("the ") + (i % 2 == 0 ? "inputs" : "answers") + " of process " +
+                          std::to_string(i / 2) + " are others than those of process 0: give " +
+                          "each process the whole, or its own part by distribute_from()",
+                      0, kExitConfiguration);
+  }
+}
+
 Dataset StrategyModel::batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
                                   std::size_t batch) {
+  require_same(inputs, {labels.begin(), labels.end()});
   const std::int64_t most =
       labels.empty() ? 0 : std::max<std::int64_t>(0, std::ranges::max(labels));
   return Dataset::from_arrays(shape_of_one(inputs), inputs.values, labels,
@@ -188,6 +204,7 @@ Dataset StrategyModel::batches_of(const Array& inputs, const std::vector<std::in
 
 Dataset StrategyModel::batches_of(const Array& inputs, const std::vector<float>& targets,
                                   std::size_t batch) {
+  require_same(inputs, targets);
   const Shape one = shape_of_one(inputs);
   const std::size_t samples = std::max<std::size_t>(1, inputs.shape.front());
   if (targets.size() % samples != 0) {

@@ -159,10 +159,10 @@ class StrategyModel {
     using Kept = std::conditional_t<std::integral<One>, std::int64_t, float>;
     return std::vector<Kept>(std::ranges::begin(answers), std::ranges::end(answers));
   }
-  static Dataset batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
-                            std::size_t batch);
-  static Dataset batches_of(const Array& inputs, const std::vector<float>& targets,
-                            std::size_t batch);
+  Dataset batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
+                     std::size_t batch);
+  Dataset batches_of(const Array& inputs, const std::vector<float>& targets, std::size_t batch);
+  void require_same(const Array& inputs, const std::vector<float>& answers);
   void begin();
   void require_compiled(const char* call) const;
   [[nodiscard]] TrainingReplica training_of(ReplicaContext& here);

@@ -4,6 +4,7 @@
 //
 //   replicas STRATEGY REPLICAS bits              fit, a loop of one's own, three ways to feed
 //   replicas STRATEGY REPLICAS save LOGDIR MOST  under a supervisor, at most so many steps
+//   replicas STRATEGY REPLICAS arrays ODD        fit(x, y), where ODD is not the same everywhere
 //   replicas STRATEGY REPLICAS feed WAY STEPS    shards, chief or own: steps per second
 #include <algorithm>
 #include <chrono>
@@ -165,12 +166,25 @@ void print_feed(Strategy& strategy, const std::string& way, std::size_t steps) {
               static_cast<double>(taken) / took);
 }
 
+// Arrays that are not the same in each process: `odd` says of what.
+void fit_arrays(const Strategy& strategy, const std::string& odd) {
+  StrategyModel model(network);
+  StrategyOptimizer sgd(model, {}, kOptions);
+  model.compile(sgd, classification_loss);
+  const bool other = !strategy.is_chief();
+  const float input = other && odd == "inputs" ? 1.0F : 0.0F;
+  const Array inputs{{4, 1, 28, 28}, std::vector<float>(4 * 784, input)};
+  model.fit(inputs, std::vector<int>{0, 1, 2, other && odd == "answers" ? 4 : 3}, 4);
+  if (strategy.is_chief()) std::printf("fitted\n");
+}
+
 void run(int argc, char** argv) {
   const auto text = [&](int i) { return std::string(i < argc ? argv[i] : ""); };
   const auto number = [&](int i) { return std::stoul("0" + text(i)); };
   const std::unique_ptr<Strategy> strategy = make_strategy(text(1), number(2));
   const Scope scope(*strategy);
   if (text(3) == "bits") print_bits(*strategy);
+  if (text(3) == "arrays") fit_arrays(*strategy, text(4));
   if (text(3) == "save") save(*strategy, text(4), number(5));
   if (text(3) == "feed") print_feed(*strategy, text(4), number(5));
 }

@@ -54,6 +54,15 @@ def check_bits(program):
     assert program.line("multiworker", 2, "bits", ranks=2) == mirrored
 
 
+def check_arrays(program):
+    """Arrays that each process should give whole are refused where they are not the same."""
+    assert program.line("multiworker", 1, "arrays", "none", ranks=2) == "fitted"
+    for odd in ("inputs", "answers"):
+        done = program.run("multiworker", 1, "arrays", odd, ranks=2)
+        assert done.returncode == 78, f"{odd}: ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        assert f"the {odd} of process 1 are others than those of process 0: give each process" in done.stderr, done.stderr
+
+
 def check_save(program):
     """What one strategy has saved another one restores."""
     def save(strategy, replicas, logdir, steps, ranks=0):
@@ -99,7 +108,7 @@ def check_tf_config(program):
     assert "MultiWorkerMirrored: 2 workers, 2 replicas, communication auto: shared memory of the host" in done.stdout, done
 
 
-CHECKS = {"bits": check_bits, "save": check_save, "tf_config": check_tf_config}
+CHECKS = {"arrays": check_arrays, "bits": check_bits, "save": check_save, "tf_config": check_tf_config}
 
 if __name__ == "__main__":
     late.end(lambda: CHECKS[sys.argv[1]](Program(*sys.argv[2:])))
