@@ -3,7 +3,7 @@
 // built with ZeroMQ. As little promised as <ronde/trainer.hpp>.
 #pragma once
 
-#include "bindings/trainer/server/coordinator.h"
+#include "bindings/trainer/server/coordinator/coordinator.h"
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/server/program/settings.h"
 #include "bindings/trainer/server/program/training.h"

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "bindings/trainer/loop/replica.h"
-#include "bindings/trainer/server/coordinator.h"
+#include "bindings/trainer/server/coordinator/coordinator.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/tape.h"
 #include "bindings/trainer/tensor/texts.h"

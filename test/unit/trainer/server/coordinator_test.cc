@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A coordinator and its workers over sockets, each on a thread of this process.
-#include "bindings/trainer/server/coordinator.h"
+#include "bindings/trainer/server/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

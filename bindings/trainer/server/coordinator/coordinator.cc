@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/trainer/server/coordinator.h"
+#include "bindings/trainer/server/coordinator/coordinator.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bindings/trainer/loop/replica.h"
-#include "bindings/trainer/server/coordinator_state.h"
+#include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/post.h"
 #include "bindings/trainer/tensor/errors.h"
 

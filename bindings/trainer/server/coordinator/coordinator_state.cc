@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "bindings/trainer/server/coordinator_state.h"
+#include "bindings/trainer/server/coordinator/coordinator_state.h"
 
 namespace ronde::trainer::server {
 
