@@ -7,6 +7,7 @@
 
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer::server {
 
@@ -64,8 +65,8 @@ void ParameterServer::check_rows(std::span<const Rows> rows, bool with_gradients
 
 void ParameterServer::check_push(double samples, double rate, std::span<const Rows> rows) const {
   if (!std::isfinite(rate) || !std::isfinite(samples) || samples < 0.0) {
-    throw TrainerError("a push of " + std::to_string(samples) + " samples at a rate of " +
-                       std::to_string(rate) + ": both must be finite, and samples not below 0");
+    throw TrainerError("a push of " + number_text(samples) + " samples at a rate of " +
+                       number_text(rate) + ": both must be finite, and samples not below 0");
   }
   check_rows(rows, true);
   if (samples == 0.0) return;  // what lies there counts for nothing

@@ -245,6 +245,8 @@ class Shard {
   [[nodiscard]] std::string name_of(const Member& member) const;
   [[nodiscard]] std::string unlike(const Address& from, std::string_view training) const;
   [[nodiscard]] bool is_stranger(const Message& message, Messages& out);
+  // Why a push or pull is refused; empty: it is not.
+  std::string wrong_with(const Message& message);
   void on_hello(double now, const Message& message, Messages& out);
   static void heard_of(Member& member, std::uint64_t start);
   [[nodiscard]] static bool is_earlier(const Member& member, std::uint64_t start);

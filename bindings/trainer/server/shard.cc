@@ -138,24 +138,29 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
       answers_.push_back(std::move(again));
       return release(out);
     }
-    if (!variables_->fits(message.ids, message.floats.size())) {
-      return refuse("a push of " + text_of(message.from) + " does not fit the variables of group " +
-                    std::to_string(group_) + ": start all tasks with the same program and flags");
-    }
-    if (message.weight > 0.0 && !all_finite(message.floats)) {
-      const std::string what = "a gradient of " + text_of(message.from) + " is not a finite number";
-      news_.push_back(what + ", and is refused");
-      return refuse(what + ": use a smaller learning rate, or look for NaN in its data");
-    }
   }
-  if (message.kind == Kind::kPull) {
-    if (member.held && member.held->sequence >= message.sequence) return;
-    if (!variables_->fits(message.ids)) {
-      return refuse("a pull of " + text_of(message.from) + " asks for rows that group " +
-                    std::to_string(group_) + " does not have");
-    }
+  if (message.kind == Kind::kPull && member.held && member.held->sequence >= message.sequence) {
+    return;
   }
+  const std::string wrong = wrong_with(message);
+  if (!wrong.empty()) return refuse(wrong);
   log(message, out);
+}
+
+std::string Shard::wrong_with(const Message& message) {
+  const std::string group = "group " + std::to_string(group_);
+  if (message.kind == Kind::kPull && !variables_->fits(message.ids)) {
+    return "a pull of " + text_of(message.from) + " asks for rows that " + group + " does not have";
+  }
+  if (message.kind != Kind::kPush) return "";
+  if (!variables_->fits(message.ids, message.floats.size())) {
+    return "a push of " + text_of(message.from) + " does not fit the variables of " + group +
+           ": start all tasks with the same program and flags";
+  }
+  if (message.weight <= 0.0 || all_finite(message.floats)) return "";
+  const std::string what = "a gradient of " + text_of(message.from) + " is not a finite number";
+  news_.push_back(what + ", and is refused");
+  return what + ": use a smaller learning rate, or look for NaN in its data";
 }
 
 void Shard::heard_of(Member& member, std::uint64_t start) {
