@@ -179,6 +179,8 @@ class Agent {
   // mpirun ends its ranks at SIGTERM, so they get it themselves, where any is here.
   void pass_on(int signal) {
     if (!plan_.mpirun || signal != SIGTERM) return ranks_.signal(signal);
+    listen_to_reports();  // of ranks that have just started
+    asked_ = true;
     if (mpi_ranks_.empty()) return ranks_.signal(SIGUSR2);
     for (const auto& [rank, pid] : mpi_ranks_) {
       if (pid > 1) ::kill(pid, SIGTERM);
@@ -274,7 +276,9 @@ class Agent {
         const auto message = decode_agent_message(**frame);
         if (!message.ok()) continue;
         if (const auto* const began = std::get_if<Started>(&*message)) {
-          mpi_ranks_[began->rank] = static_cast<pid_t>(began->pid);
+          const auto pid = static_cast<pid_t>(began->pid);
+          mpi_ranks_[began->rank] = pid;
+          if (asked_ && pid > 1) ::kill(pid, SIGTERM);
         } else if (const auto* const ended = std::get_if<Ended>(&*message)) {
           mpi_ranks_.erase(ended->rank);
         }
@@ -302,6 +306,7 @@ class Agent {
   std::vector<Channel> reporters_;
   std::map<std::int32_t, pid_t> mpi_ranks_;  // that run here
   bool started_ = false;
+  bool asked_ = false;  // ranks of mpirun's, to end
   bool input_waits_ = false;
   std::int64_t credit_ = 0;
   std::int64_t rest_ = -1;

@@ -88,12 +88,12 @@ int run_for_mpirun(const std::string& job, const std::string& output_dir,
   if (pid == 0) {
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    say(agent, Started{rank, ::getpid()});  // before the program can do anything
     if (::getppid() == parent) ::execvp(words.front(), words.data());
     const int failed = errno;
     std::cerr << "ronderun: " << program.front() << ": " << std::strerror(failed) << '\n';
     ::_exit(failed == ENOENT ? kExitNotFound : kExitNotExecutable);
   }
-  say(agent, Started{rank, pid});
   const int status = wait_for(pid, signals);
   const std::string file = output_dir + "/rank." + std::to_string(rank) + ".err";
   say(agent, Ended{rank, status, output_dir.empty() ? "" : last_line_of(file)});
