@@ -194,12 +194,15 @@ Result<Hosts> named_hosts(const std::string& list, const std::string& hostfile,
   const std::string slurm = value_of(environment, "SLURM_JOB_NODELIST");
   const std::string pbs = slurm.empty() ? value_of(environment, "PBS_NODEFILE") : "";
   if (hostfile.empty() && !slurm.empty()) return read_slurm(slurm, environment);
-  if (hostfile.empty() && pbs.empty()) {
+  // Kubeflow's MPI operator says it to mpirun.
+  const std::string operators = value_of(environment, "OMPI_MCA_orte_default_hostfile");
+  const std::string file = hostfile.empty() && pbs.empty() ? operators : hostfile;
+  if (file.empty() && pbs.empty()) {
     return Hosts{{self.names.empty() ? "localhost" : self.names.front(), 0, true}};
   }
-  RONDE_ASSIGN_OR_RETURN(const std::string text, read(hostfile.empty() ? pbs : hostfile));
-  return hostfile.empty() ? read_hosts("PBS_NODEFILE=" + pbs, text, '\n', 1)
-                          : read_hosts("--hostfile " + hostfile, text, '\n', 0);
+  RONDE_ASSIGN_OR_RETURN(const std::string text, read(file.empty() ? pbs : file));
+  return file.empty() ? read_hosts("PBS_NODEFILE=" + pbs, text, '\n', 1)
+                      : read_hosts("--hostfile " + file, text, '\n', 0);
 }
 
 }  // namespace

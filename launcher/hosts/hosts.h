@@ -32,7 +32,7 @@ using ReadFile = std::function<base::Result<std::string>(const std::string& path
 
 // The hosts, each once and this one once: those of `list` (-H: "a:2,user@b,[fd00::1]:4"; without a
 // number one slot for each time that a host is named), or of `hostfile` (--hostfile, as mpirun
-// reads it), or of what Slurm or PBS has allocated, or else this host alone.
+// reads it), or of what Slurm, PBS or the MPI operator has allocated, or else this host alone.
 [[nodiscard]] base::Result<std::vector<Host>> hosts_of_job(const std::string& list,
                                                            const std::string& hostfile,
                                                            std::span<const std::string> environment,

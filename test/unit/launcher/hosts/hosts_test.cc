@@ -140,6 +140,10 @@ TEST(Hosts, SlurmsNonsense) {
 TEST(Hosts, Pbs) {
   EXPECT_EQ(allocated({"PBS_NODEFILE=/pbs"}), "a=3 node1=1!");
   EXPECT_EQ(allocated({"PBS_NODEFILE=/none"}), "/none cannot be read");
+  EXPECT_EQ(found({.environment = {"OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile"},
+                   .files = {{"/etc/mpi/hostfile",
+                              "job-worker-0.job slots=2\njob-worker-1.job slots=2\n"}}}),
+            "job-worker-0.job=2 job-worker-1.job=2");
   EXPECT_THAT(found({.environment = {"PBS_NODEFILE=/f"}, .files = {{"/f", "a\n-b\n"}}}),
               HasSubstr("PBS_NODEFILE=/f, line 2: -b is no host"));
 }
