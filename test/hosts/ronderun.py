@@ -7,6 +7,7 @@
 It takes the place of ronderun for ./run, which starts it on the first host; the training is in launchers.py.
 """
 
+import contextlib
 import os
 import pathlib
 import shlex
@@ -59,9 +60,18 @@ class OverHosts(RunningJobs):
         late.until(lambda: not processes_with(self.mark) and not agent_there(), SOON, "the end of all")  # beyond a line that is cut
 
     def last_rank(self):
-        """Of the sleepers."""
-        return next(process for process in processes_with(self.mark) if f"RONDE_RANK={SIZE - 1}\0".encode() in
-                    pathlib.Path(f"/proc/{process}/environ").read_bytes())
+        """Of the sleepers. One that becomes another program shows no environment for a moment."""
+        name, found = f"RONDE_RANK={SIZE - 1}\0".encode(), []
+
+        def look():
+            for process in processes_with(self.mark):
+                with contextlib.suppress(OSError):  # it has just ended
+                    if name in pathlib.Path(f"/proc/{process}/environ").read_bytes():
+                        found.append(process)
+            return found
+
+        late.until(look, SOON, "the last rank")
+        return found[0]
 
     def test_a_rank_that_fails(self):
         run = self.sleepers(work=f"[ $RONDE_RANK = {SIZE - 1} ] && exit 3; exec sleep 60")
