@@ -25,7 +25,6 @@ using base::Status;
 
 // How long an agent on another host may take to answer.
 constexpr base::Nanoseconds kAgentTime = std::chrono::seconds(30);
-constexpr std::int64_t kMostRanksOfMpi = 1 << 20;
 // The secret that the ranks may need is never on a command line.
 constexpr const char* kSecretVariable = "RONDE_JOB_SECRET";
 
@@ -165,7 +164,7 @@ Status place_ranks(const Options& options, const Facts& facts, const std::vector
                    bool over_mpi, Plan& plan) {
   JobPlan& job = plan.job;
   auto placed = place(hosts, options.ranks, facts.cores);
-  if (!placed.ok() && over_mpi && options.ranks && *options.ranks <= kMostRanksOfMpi) {
+  if (!placed.ok() && over_mpi && options.ranks && *options.ranks <= kMostRanksOfJob) {
     job.ranks = base::narrow<std::int32_t>(*options.ranks);
     return {};
   }

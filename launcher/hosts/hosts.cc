@@ -28,7 +28,6 @@ using Variables = std::span<const std::string>;
 
 // More ranks than this on one host are a typing error, and would take the machine down.
 constexpr std::int64_t kMostRanksOfHost = 1024;
-constexpr std::int64_t kMostRanksOfJob = 1 << 20;
 
 Status wrong_hosts(const std::string& text) { return Status::error(Code::kInvalidArgument, text); }
 

@@ -14,6 +14,8 @@
 
 namespace ronde::launcher {
 
+inline constexpr std::int64_t kMostRanksOfJob = 1 << 20;
+
 struct Host {
   std::string name;        // as ssh takes it: "node1", "user@node1", "fd00::1"
   std::int64_t slots = 0;  // 0: nobody has said

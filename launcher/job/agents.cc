@@ -149,8 +149,6 @@ void Agents::tell(std::size_t host, const AgentMessage& message) {
   if (hosts_[host].line) hosts_[host].line->send(message);
 }
 
-void Agents::tell_first(const AgentMessage& message) { tell(0, message); }
-
 void Agents::give_credit() {
   for (HostState& host : hosts_) {
     if (host.owed > 0 && host.line && !host.over)

@@ -46,7 +46,6 @@ class Agents {
 
   void tell_all(const AgentMessage& message);
   void tell(std::size_t host, const AgentMessage& message);
-  void tell_first(const AgentMessage& message);
   // Lets them go on printing what has been read of them.
   void give_credit();
 

@@ -129,7 +129,7 @@ class Job {
     input.bytes.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
     input_open_ = size > 0;
     input_sent_ = true;
-    agents_.tell_first(input);
+    agents_.tell(0, input);  // which has rank 0
   }
 
   void hear(Agents::Said& said) {

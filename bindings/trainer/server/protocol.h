@@ -171,6 +171,9 @@ struct ServerOptions {
   }
 };
 
+// An answer, but for whom.
+[[nodiscard]] Message answer_of(Kind kind, std::string text = {});
+
 // A group on one server: its variables, its members and its log.
 class Shard {
  public:
@@ -245,6 +248,8 @@ class Shard {
   [[nodiscard]] std::string name_of(const Member& member) const;
   [[nodiscard]] std::string unlike(const Address& from, std::string_view training) const;
   [[nodiscard]] bool is_stranger(const Message& message, Messages& out);
+  // What a hello says of the training, after the job.
+  [[nodiscard]] std::string training_of(const std::string& hello) const;
   // Why a push or pull is refused; empty: it is not.
   std::string wrong_with(const Message& message);
   void on_hello(double now, const Message& message, Messages& out);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group on one server: who is there, what is applied when, and what the standby has of it. The
-// standby applies the same entries in the same order, so that everything that decides about them
-// is in apply() and below, and reads no clock; it is one file, so that it can be read at once.
+// A group on one server: what is applied when, and what the standby has of it. The standby applies
+// the same entries in the same order, so that everything that decides about them is in apply() and
+// below, and reads no clock. Which requests become entries is in shard_requests.cc.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,35 +16,7 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// Parts of worker_timeout: after so long a silence a later start of a task takes its place; where
-// the earlier one is heard for so long after that, both run. (What a dead one has sent may come
-// late.)
-constexpr double kSilent = 0.4;
-constexpr double kBothRun = 0.8;
 constexpr std::size_t kMostStarts = 64;  // of a task, that are known; the oldest are forgotten
-
-Message answer_of(Kind kind, std::string text = {}) {
-  Message answer;
-  answer.kind = kind;
-  answer.text = std::move(text);
-  return answer;
-}
-
-// The hello of a worker whose push was on its way for so long that it was taken for dead: it is
-// there, and need not send all of it again after a hello.
-Message hello_of(const Message& push) {
-  Message hello = push;
-  hello.kind = Kind::kHello;
-  hello.text.clear();
-  hello.ids.clear();
-  hello.floats = {};
-  return hello;
-}
-
-// What a hello says of the training, after the job.
-std::string training_of(const std::string& hello, const std::string& job) {
-  return hello.substr(std::min(hello.size(), job.size() + 1));
-}
 
 }  // namespace
 
@@ -77,149 +49,6 @@ bool Shard::knows(const Address& from) const {
 
 void Shard::heard(double now, const Address& from) {
   if (knows(from)) member_of(from)->heard = now;
-}
-
-// Answers at once, before the log, those who must say hello first.
-bool Shard::is_stranger(const Message& message, Messages& out) {
-  const bool takes_part = message.kind == Kind::kPull || message.kind == Kind::kPush;
-  const bool known =
-      knows(message.from) && (!takes_part || member_of(message.from)->life == Life::kThere);
-  const bool ready = created() || message.kind == Kind::kCreate || message.kind == Kind::kClose ||
-                     message.kind == Kind::kStatus || message.kind == Kind::kBye;
-  if (known && ready) return false;
-  Message answer = answer_of(known ? Kind::kNotReady : Kind::kUnknown);
-  answer.to = message.from;
-  answer.group = group_;
-  answer.sequence = message.sequence;
-  out.push_back(std::move(answer));
-  return true;
-}
-
-void Shard::on_request(double now, const Message& message, Messages& out) {
-  if (!primary_) return;  // it will ask whoever has the group in its next view
-  heard(now, message.from);
-  if (message.kind == Kind::kHello) return on_hello(now, message, out);
-  const Member* const sender = knows(message.from) ? member_of(message.from) : nullptr;
-  if (message.kind == Kind::kPush && sender != nullptr && sender->life == Life::kGone &&
-      sender->bye == 0) {
-    log(hello_of(message), out);
-  }
-  if (is_stranger(message, out)) return;
-  const auto reply = [&](Kind kind, const std::string& text = {}) {
-    Message answer = answer_of(kind, text);
-    answer.to = message.from;
-    answer.group = group_;
-    answer.sequence = message.sequence;
-    out.push_back(std::move(answer));
-  };
-  const auto refuse = [&reply](const std::string& why) { reply(Kind::kRefused, why); };
-  if ((message.kind == Kind::kCreate || message.kind == Kind::kClose) &&
-      !options_.is_chief(message.from)) {
-    return refuse(text_of(message.from) +
-                  " is not the chief, which alone creates variables and "
-                  "closes the job");
-  }
-  const Member& member = *member_of(message.from);
-  if (!member.unlike.empty()) return refuse(member.unlike);
-  const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
-    return answer.to == message.from && answer.sequence == message.sequence &&
-           answer.kind != Kind::kWelcome;
-  });
-  if (is_waiting) return;  // for the standby
-  if (message.kind == Kind::kClose) {
-    closed_ = true;  // not by the log: the standby may be closed already
-    return reply(Kind::kAck);
-  }
-  if (message.kind == Kind::kPush) {
-    if (message.sequence < member.last.sequence) return;  // long answered
-    if (message.sequence == member.last.sequence) {
-      Message again = member.last;
-      again.entry = entries_;
-      answers_.push_back(std::move(again));
-      return release(out);
-    }
-  }
-  if (message.kind == Kind::kPull && member.held && member.held->sequence >= message.sequence) {
-    return;
-  }
-  const std::string wrong = wrong_with(message);
-  if (!wrong.empty()) return refuse(wrong);
-  log(message, out);
-}
-
-std::string Shard::wrong_with(const Message& message) {
-  const std::string group = "group " + std::to_string(group_);
-  if (message.kind == Kind::kPull && !variables_->fits(message.ids)) {
-    return "a pull of " + text_of(message.from) + " asks for rows that " + group + " does not have";
-  }
-  if (message.kind != Kind::kPush) return "";
-  if (!variables_->fits(message.ids, message.floats.size())) {
-    return "a push of " + text_of(message.from) + " does not fit the variables of " + group +
-           ": start all tasks with the same program and flags";
-  }
-  if (message.weight <= 0.0 || all_finite(message.floats)) return "";
-  const std::string what = "a gradient of " + text_of(message.from) + " is not a finite number";
-  news_.push_back(what + ", and is refused");
-  return what + ": use a smaller learning rate, or look for NaN in its data";
-}
-
-void Shard::heard_of(Member& member, std::uint64_t start) {
-  auto& starts = member.starts;
-  if (std::ranges::find(starts, start) == starts.end()) starts.push_back(start);
-  if (starts.size() > kMostStarts) {
-    starts.erase(starts.begin() + (starts.front() == member.incarnation ? 1 : 0));
-  }
-}
-
-bool Shard::is_earlier(const Member& member, std::uint64_t start) {
-  const auto found = std::ranges::find(member.starts, start);
-  return member.incarnation != 0 && found < std::ranges::find(member.starts, member.incarnation);
-}
-
-void Shard::on_hello(double now, const Message& message, Messages& out) {
-  if (message.from.incarnation == 0) return;  // no task says hello so
-  Member* const member = member_of(message.from);
-  const std::string here = "ps " + std::to_string(options_.index);
-  std::string refused;
-  if (member == nullptr) {
-    refused = text_of(message.from) + " is no task of the job that " + here +
-              " serves, which has " + std::to_string(options_.workers) + " workers and " +
-              (options_.has_chief ? "a chief" : "no chief") +
-              " beside them: start all tasks with the same lists";
-  } else if (!(message.text + "\n").starts_with(options_.job + "\n")) {
-    const auto differs = difference(options_.job, message.text);
-    refused = text_of(message.from) + " was started with " +
-              (differs ? differs->second : "other settings") + ", and " + here + " with " +
-              (differs ? differs->first : "more of them") + ": start all tasks with the same lists";
-  } else if (is_earlier(*member, message.from.incarnation)) {
-    refused = text_of(message.from) + " runs twice: " + here +
-              " knows one that was started later, so end this one";
-  } else if (message.from.incarnation != member->incarnation && member->life == Life::kThere &&
-             now - member->heard < kSilent * options_.worker_timeout) {
-    heard_of(*member, message.from.incarnation);
-    if (member->contender != message.from.incarnation) {
-      member->contender = message.from.incarnation;
-      member->contender_since = now;
-    }
-    const double since = member->contender_since;
-    if (member->heard < since + kBothRun * options_.worker_timeout) return;  // ask again
-    refused = text_of(message.from) + " runs twice: " + here +
-              " hears another one, which was started before, so end one of them";
-  } else {
-    refused = unlike(message.from, training_of(message.text, options_.job));
-  }
-  if (!refused.empty()) {
-    Message answer = answer_of(Kind::kRefused, refused);
-    answer.to = message.from;
-    answer.group = group_;
-    out.push_back(std::move(answer));
-    return;
-  }
-  member->heard = now;
-  const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
-    return answer.to == message.from && answer.kind == Kind::kWelcome;
-  });
-  if (!is_waiting) log(message, out);
 }
 
 void Shard::log(const Message& request, Messages& out) {
@@ -389,7 +218,7 @@ void Shard::apply(const Message& entry) {
 void Shard::join(const Message& entry) {
   Member& member = *member_of(entry.origin);
   member.address = entry.origin;
-  if (!entry.text.empty()) member.training = training_of(entry.text, options_.job);
+  if (!entry.text.empty()) member.training = training_of(entry.text);
   member.unlike = unlike(entry.origin, member.training);
   heard_of(member, entry.origin.incarnation);
   if (member.incarnation != entry.origin.incarnation) {
@@ -416,6 +245,14 @@ void Shard::join(const Message& entry) {
   member.life = Life::kThere;
   member.done = member.told = false;
   reply(entry, std::move(answer));
+}
+
+void Shard::heard_of(Member& member, std::uint64_t start) {
+  auto& starts = member.starts;
+  if (std::ranges::find(starts, start) == starts.end()) starts.push_back(start);
+  if (starts.size() > kMostStarts) {
+    starts.erase(starts.begin() + (starts.front() == member.incarnation ? 1 : 0));
+  }
 }
 
 void Shard::leave(Member& member) {

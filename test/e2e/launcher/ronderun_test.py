@@ -213,7 +213,7 @@ class Arguments(unittest.TestCase):
     def test_a_rank_is_what_this_ronderun_says(self):
         """Python sees the first of two variables with one name, shells the last."""
         write = 'import os; os.write(1, "{RONDE_RANK} {RONDE_SIZE}\\n".format(**os.environ).encode())'
-        show = ("/usr/bin/python3", "-c", write)
+        show = (sys.executable, "-c", write)
         for line, variables in (((), {"RONDE_RANK": "7", "RONDE_SIZE": "1"}), (("-np", "1", RONDERUN), {})):
             result = ronderun(*line, "-np", "2", *show, **variables)
             self.assertEqual(sorted(result.stdout.splitlines()), ["0 2", "1 2"], result.stderr)

@@ -17,25 +17,9 @@
 
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
+#include "test/unit/trainer/server/simulation_plan.h"
 
 namespace ronde::trainer::server {
-
-inline constexpr std::uint32_t kWorkers = 3;
-inline constexpr std::uint64_t kSteps = 8;  // of a worker
-inline constexpr std::size_t kElements = 128;
-
-struct Plan {
-  ModeOptions mode;
-  std::uint32_t servers = 2;
-  bool standby = true;
-  bool kills_server = false;
-  // The chief dies with that server, and both, or it alone, are there again soon.
-  bool kills_chief = false;
-  int kills = 0;   // of workers that come back
-  int pauses = 0;  // of workers, for longer than their time-out; what is sent to them waits
-  double loss = 0.0;
-  double twice = 0.0;
-};
 
 struct Simulation {
   struct Event {

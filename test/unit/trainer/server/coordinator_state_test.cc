@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which worker gets a task, and whose result counts.
+#include "bindings/trainer/server/coordinator/coordinator_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+namespace {
+
+TEST(ServerCoordinatorState, ALostWorkersTaskRunsElsewhereAndItsResultCountsOnce) {
+  CoordinatorState state(2, 5.0);
+  const auto task = state.schedule("step");
+  Message hello;
+  hello.from = {Role::kWorker, 0, 7};
+  ASSERT_THAT(state.on_message(0.0, hello), testing::SizeIs(1));
+  hello.from = {Role::kWorker, 1, 8};
+  EXPECT_THAT(state.on_message(5.5, hello), testing::IsEmpty());
+  Messages given = state.on_tick(6.0);  // worker 0 is silent for 6 s
+  if (given.empty()) given = state.on_tick(6.1);
+  ASSERT_THAT(given, testing::SizeIs(1));
+  EXPECT_EQ(given[0].to.index, 1U);
+  EXPECT_EQ(state.retried(), 1U);
+  Message result = hello;
+  result.kind = Kind::kResult;
+  result.sequence = task;
+  result.text = "second";
+  (void)state.on_message(6.2, result);
+  result.from = {Role::kWorker, 0, 7};
+  result.text = "first, late";
+  (void)state.on_message(6.3, result);
+  ASSERT_TRUE(state.is_done(task));
+  EXPECT_EQ(state.take(task).text, "second");
+  EXPECT_TRUE(state.all_done());
+}
+
+TEST(ServerCoordinatorState, AWorkerWhoseSetupFailsGetsNothing) {
+  CoordinatorState state(2);
+  state.add_setup("data", {});
+  Message message;
+  message.from = {Role::kWorker, 0, 7};
+  (void)state.on_message(0.0, message);
+  message.from.incarnation = 8;
+  const Messages setup = state.on_message(1.0, message);
+  ASSERT_THAT(setup, testing::SizeIs(1));
+  const auto step = state.schedule("step");
+  message.kind = Kind::kFailed;
+  message.sequence = setup[0].sequence;
+  message.text = "no data on this host";
+  EXPECT_THAT(state.on_message(1.1, message), testing::IsEmpty());
+  EXPECT_EQ(state.first_failure(), "worker 0 was started again, and no data on this host");
+  message = {};
+  message.from = {Role::kWorker, 1, 9};
+  const Messages given = state.on_message(1.2, message);
+  ASSERT_THAT(given, testing::SizeIs(1));
+  EXPECT_EQ(given[0].sequence, step);
+}
+
+TEST(ServerCoordinatorState, ATaskOfOneWorkerGoesToAnotherWhereThatOneIsLost) {
+  CoordinatorState state(2, 5.0, 60.0);
+  const auto give = [&](std::uint32_t worker, double now) {
+    Message hello;
+    hello.from = {Role::kWorker, worker, 7 + worker};
+    std::vector<std::uint64_t> given;
+    for (const Message& one : state.on_message(now, hello)) given.push_back(one.sequence);
+    return given;
+  };
+  (void)state.schedule("part", {}, 1, false);
+  const auto must = state.schedule("part", {}, 1, true);
+  EXPECT_THAT(give(0, 0.0), testing::IsEmpty());  // it may come yet
+  (void)state.on_tick(0.0);
+  EXPECT_THAT(give(1, 0.1), testing::ElementsAre(1U));
+  EXPECT_THAT(give(0, 5.0), testing::IsEmpty());
+  EXPECT_THAT(state.on_tick(5.2), testing::IsEmpty());  // worker 1 is lost
+  EXPECT_THAT(give(0, 5.3), testing::ElementsAre(1U));
+  EXPECT_FALSE(state.is_done(must));
+}
+
+}  // namespace
+}  // namespace ronde::trainer::server

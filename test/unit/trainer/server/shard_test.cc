@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group on one server, by hand: who is heard and let in, whose push counts, and what is said of
+// it; a schedule of the simulation would meet these cases too seldom.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/server/protocol.h"
+#include "bindings/trainer/server/variables.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer::server {
+namespace {
+
+// Messages by hand, where a schedule would meet a case too seldom.
+Message message_from(const Address& from, Kind kind, std::uint64_t sequence = 0) {
+  Message message;
+  message.kind = kind;
+  message.from = from;
+  message.sequence = sequence;
+  message.weight = 1.0;
+  message.rate = 1.0;
+  if (kind == Kind::kHello) message.text = "job";
+  if (kind == Kind::kPush) message.floats = Floats::of({1.0F});
+  if (kind == Kind::kCreate) message.floats = Floats::of({0.0F});
+  return message;
+}
+
+Message create_message(const Address& chief, const std::string& mode) {
+  VariableSpecs specs;
+  specs.variables = {{"v", {1}}};
+  specs.mode = mode_of(mode);
+  Message message = message_from(chief, Kind::kCreate, 1);
+  message.text = specs.text();
+  return message;
+}
+
+auto has_kind(Kind kind) { return testing::Contains(testing::Field(&Message::kind, kind)); }
+
+// It lacks what was confirmed, and nobody can be told to take over: the first one goes on alone.
+TEST(ServerShard, AStandbyThatWasStartedAgainHoldsNobody) {
+  ServerOptions options{.servers = 2, .standby = true, .job = "job", .start = 7};
+  ServerState first(options);
+  options.index = 1;
+  auto standby = std::make_unique<ServerState>(options);
+  const Address worker{Role::kWorker, 0, 5};
+  const auto ask = [&](const Message& message) {
+    Messages answers;
+    for (const Message& entry : first.on_message(0.0, message)) {
+      for (const Message& confirmed : standby->on_message(0.0, entry)) {
+        for (Message& one : first.on_message(0.0, confirmed)) answers.push_back(std::move(one));
+      }
+    }
+    return answers;
+  };
+  (void)ask(message_from(worker, Kind::kHello));
+  (void)ask(create_message(worker, "async"));
+  ASSERT_THAT(ask(message_from(worker, Kind::kPush, 2)), has_kind(Kind::kAck));
+  options.start = 3;
+  standby = std::make_unique<ServerState>(options);
+  EXPECT_THAT(ask(message_from(worker, Kind::kPush, 3)), has_kind(Kind::kAck));
+  EXPECT_EQ(first.shard(0)->variables()->version(), 2U);
+}
+
+// A server whose standby has taken over, and which does not know that yet, answers nobody: what it
+// counted would be lost.
+TEST(ServerShard, AStandbyThatHasTakenOverConfirmsNothing) {
+  ServerOptions options{.servers = 2, .standby = true, .job = "job"};
+  ServerState first(options);
+  options.index = 1;
+  ServerState standby(options);
+  const Address worker{Role::kWorker, 0, 5};
+  const auto ask = [&](const Message& message) {
+    Messages answers;
+    for (const Message& entry : first.on_message(0.0, message)) {
+      for (const Message& confirmed : standby.on_message(0.0, entry)) {
+        for (Message& one : first.on_message(0.0, confirmed)) answers.push_back(std::move(one));
+      }
+    }
+    return answers;
+  };
+  (void)ask(message_from(worker, Kind::kHello));
+  (void)ask(create_message(worker, "async"));
+  ASSERT_THAT(ask(message_from(worker, Kind::kPush, 2)), has_kind(Kind::kAck));
+  Message view = message_from(worker, Kind::kBeat);
+  view.view = 1;
+  view.dead = 1;
+  (void)standby.on_message(0.0, view);
+  ASSERT_TRUE(standby.shard(0)->primary());
+  EXPECT_THAT(ask(message_from(worker, Kind::kPush, 3)), testing::Not(has_kind(Kind::kAck)));
+  EXPECT_EQ(standby.shard(0)->variables()->version(), 1U);
+}
+
+// Answers of a server to a hello with these settings, of a job that has the first line.
+std::string refusal_of(ServerState& server, const Address& from, const std::string& text,
+                       double now = 0.0) {
+  Message hello = message_from(from, Kind::kHello);
+  hello.text = text;
+  const Messages out = server.on_message(now, hello);
+  return out.empty() ? "silence" : out.front().text;
+}
+
+TEST(ServerShard, AServerOfAnotherJobOrTrainingIsAStranger) {
+  ServerState server({.workers = 3, .job = "--ps_hosts a\nRONDE_JOB x"});
+  const std::string job = "--ps_hosts a\nRONDE_JOB x";
+  EXPECT_THAT(
+      refusal_of(server, {Role::kWorker, 0, 5}, "--ps_hosts a\nRONDE_JOB y"),
+      testing::StartsWith("worker 0 was started with RONDE_JOB y, and ps 0 with RONDE_JOB x"));
+  EXPECT_NE(refusal_of(server, {Role::kWorker, 0, 5}, "--ps_hosts a"), "");
+  const Address chief{Role::kWorker, 0, 5};
+  // This one comes before the chief, and what it is, is known only then.
+  EXPECT_EQ(refusal_of(server, {Role::kWorker, 1, 6}, job + "\n--mode sync\nrate 1"), "");
+  EXPECT_EQ(refusal_of(server, chief, job + "\n--mode async\nrate 1"), "");
+  (void)server.on_message(0.0, create_message(chief, "async"));
+  for (const Kind kind : {Kind::kPull, Kind::kPush}) {
+    const Messages out = server.on_message(0.1, message_from({Role::kWorker, 1, 6}, kind, 2));
+    ASSERT_THAT(out, has_kind(Kind::kRefused));
+    EXPECT_THAT(out.front().text,
+                testing::StartsWith("worker 1 has --mode sync, and the variables of ps 0 are "
+                                    "those of a training with --mode async: start all"));
+  }
+  EXPECT_THAT(refusal_of(server, {Role::kWorker, 2, 7}, job + "\nrate 2"),
+              testing::StartsWith("worker 2 has rate 2, and the variables"));
+  // One that does not say a rate may have it from the chief.
+  EXPECT_EQ(refusal_of(server, {Role::kWorker, 2, 8}, job + "\n--mode async"), "");
+  // A chief of the next training that comes to what is left of this one.
+  EXPECT_THAT(refusal_of(server, {Role::kWorker, 0, 9}, job + "\n--mode sync", 60.0),
+              testing::StartsWith("worker 0 has --mode sync"));
+}
+
+TEST(ServerShard, AJobHasOneChief) {
+  ServerState alone({.workers = 1, .job = "job"});
+  EXPECT_THAT(refusal_of(alone, {Role::kChief, 0, 5}, "job"),
+              testing::StartsWith("the chief is no task of the job that ps 0 serves"));
+  ServerState server({.workers = 1, .has_chief = true, .job = "job"});
+  const Address worker{Role::kWorker, 0, 5};
+  (void)server.on_message(0.0, message_from(worker, Kind::kHello));
+  EXPECT_THAT(server.on_message(0.0, create_message(worker, "async")), has_kind(Kind::kRefused));
+  EXPECT_FALSE(server.shard(0)->created());
+}
+
+// The second start has the smaller number, as on a host whose clock is behind.
+TEST(ServerShard, WhichStartIsTheLaterOneIsKnownByItsArrival) {
+  ServerState server({.workers = 1, .job = "job"});
+  const Address first{Role::kWorker, 0, 9};
+  const Address second{Role::kWorker, 0, 5};
+  EXPECT_THAT(server.on_message(0.0, message_from(first, Kind::kHello)), has_kind(Kind::kWelcome));
+  EXPECT_THAT(server.on_message(4.0, message_from(second, Kind::kHello)), has_kind(Kind::kWelcome));
+  EXPECT_EQ(refusal_of(server, first, "job", 20.0),
+            "worker 0 runs twice: ps 0 knows one that was started later, so end this one");
+  EXPECT_THAT(server.on_message(20.0, message_from(second, Kind::kStatus, 1)),
+              has_kind(Kind::kCounts));
+  CoordinatorState state(1);
+  (void)state.schedule("step");
+  EXPECT_THAT(state.on_message(0.0, message_from(first, Kind::kBeatBack)), testing::SizeIs(1));
+  EXPECT_THAT(state.on_message(1.0, message_from(second, Kind::kBeatBack)), testing::SizeIs(1));
+  EXPECT_THAT(state.on_message(2.0, message_from(first, Kind::kBeatBack)), testing::IsEmpty());
+}
+
+TEST(ServerShard, NobodyIsHeardWithoutAHello) {
+  ServerState server(
+      {.servers = 2, .workers = 2, .standby = true, .has_chief = true, .job = "job"});
+  const Address chief{Role::kChief, 0, 5};
+  (void)server.on_message(0.0, message_from(chief, Kind::kHello));
+  (void)server.on_message(0.0, create_message(chief, "async"));
+  ASSERT_TRUE(server.shard(0)->created());
+  for (const Role role : {Role::kWorker, Role::kChief, Role::kEvaluator}) {
+    for (const std::uint64_t incarnation : {0U, 7U}) {
+      const Address stranger{role, role == Role::kWorker ? 1U : 0U, incarnation};
+      for (auto kind = Kind::kCreate; kind <= Kind::kClose;
+           kind = static_cast<Kind>(static_cast<int>(kind) + 1)) {
+        for (const Message& one : server.on_message(0.1, message_from(stranger, kind, 2))) {
+          EXPECT_EQ(one.kind, Kind::kUnknown)
+              << text_of(stranger) << ", " << static_cast<int>(kind);
+          EXPECT_EQ(one.entry, 0U);
+        }
+      }
+      Message beat = message_from(stranger, Kind::kBeat);
+      beat.view = 1;
+      beat.dead = 1;
+      (void)server.on_message(0.1, beat);
+    }
+  }
+  EXPECT_FALSE(server.closed());
+  EXPECT_FALSE(server.deposed());
+  const Address none{Role::kEvaluator, 0, 0};
+  EXPECT_THAT(server.on_message(0.1, message_from(none, Kind::kHello)), testing::IsEmpty());
+}
+
+// A server and workers of a sync job by hand; the number of a push's element is its worker's.
+struct Rounds {
+  explicit Rounds(std::uint32_t workers, std::uint32_t backup_workers = 0)
+      : server({.workers = workers, .job = "job"}), sequence(workers, 1) {
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      (void)server.on_message(0.0, message_from(self(i), Kind::kHello));
+    }
+    Message create = create_message(self(0), "sync");
+    VariableSpecs specs = VariableSpecs::of(create.text);
+    specs.mode.backup_workers = backup_workers;
+    create.text = specs.text();
+    (void)server.on_message(0.0, create);
+  }
+  static Address self(std::uint32_t i) { return {Role::kWorker, i, 5 + i}; }
+  void pull(std::uint32_t i) {
+    (void)server.on_message(now, message_from(self(i), Kind::kPull, ++sequence[i]));
+  }
+  bool is_dropped(std::uint32_t i, std::uint64_t version) {
+    Message push = message_from(self(i), Kind::kPush, ++sequence[i]);
+    push.version = version;
+    for (const Message& one : server.on_message(now, push)) {
+      if (one.kind == Kind::kAck && one.to == self(i)) return one.dropped;
+    }
+    ADD_FAILURE() << "no answer";
+    return false;
+  }
+  std::uint64_t version() { return server.shard(0)->variables()->version(); }
+
+  ServerState server;
+  std::vector<std::uint64_t> sequence;
+  double now = 0.0;
+};
+
+TEST(ServerShard, ARoundWaitsForAWorkerThatWasLateOnceAndHasPulled) {
+  Rounds rounds(2);
+  EXPECT_FALSE(rounds.is_dropped(0, 0));
+  rounds.now = 6.0;  // worker 1 is silent for longer than the time-out
+  (void)rounds.server.on_message(6.0, message_from(Rounds::self(0), Kind::kBeat));
+  (void)rounds.server.on_tick(6.0);
+  ASSERT_EQ(rounds.version(), 1U);
+  EXPECT_TRUE(rounds.is_dropped(1, 0));
+  rounds.pull(1);
+  EXPECT_FALSE(rounds.is_dropped(0, 1));
+  EXPECT_EQ(rounds.version(), 1U) << "the round has ended without worker 1";
+  EXPECT_FALSE(rounds.is_dropped(1, 1));
+  EXPECT_EQ(rounds.version(), 2U);
+}
+
+TEST(ServerShard, WithBackupWorkersARoundIsAlwaysOfAllButThem) {
+  Rounds rounds(3, 1);
+  EXPECT_FALSE(rounds.is_dropped(0, 0));
+  EXPECT_FALSE(rounds.is_dropped(1, 0));
+  ASSERT_EQ(rounds.version(), 1U);
+  EXPECT_TRUE(rounds.is_dropped(2, 0));
+  EXPECT_FALSE(rounds.is_dropped(0, 1));
+  EXPECT_EQ(rounds.version(), 1U) << "one push of three is no round";
+  EXPECT_FALSE(rounds.is_dropped(1, 1));
+  EXPECT_EQ(rounds.version(), 2U);
+}
+
+TEST(ServerShard, APushWithoutSamplesCountsForNothing) {
+  ServerState server({.workers = 1, .job = "job"});
+  const Address worker{Role::kWorker, 0, 5};
+  (void)server.on_message(0.0, message_from(worker, Kind::kHello));
+  (void)server.on_message(0.0, create_message(worker, "async"));
+  Message push = message_from(worker, Kind::kPush, 2);
+  push.weight = 0.0;
+  EXPECT_THAT(server.on_message(0.0, push), has_kind(Kind::kAck));
+  EXPECT_EQ(server.shard(0)->variables()->version(), 0U);
+  EXPECT_THAT(server.shard(0)->steps(), testing::ElementsAre(0U));
+  // A round of it alone is one update, by nothing.
+  Rounds rounds(1);
+  Message empty = message_from(Rounds::self(0), Kind::kPush, 2);
+  empty.weight = 0.0;
+  (void)rounds.server.on_message(0.0, empty);
+  EXPECT_EQ(rounds.version(), 1U);
+  auto& variables = const_cast<Variables&>(*rounds.server.shard(0)->variables());
+  EXPECT_THAT(variables.values({}).whole(), testing::ElementsAre(0.0F));
+}
+
+TEST(ServerShard, AGradientThatIsNotFiniteIsRefusedAndSaid) {
+  Rounds rounds(1);
+  Message push = message_from(Rounds::self(0), Kind::kPush, 2);
+  push.floats = Floats::of({std::numeric_limits<float>::quiet_NaN()});
+  EXPECT_THAT(rounds.server.on_message(0.0, push), has_kind(Kind::kRefused));
+  EXPECT_EQ(rounds.version(), 0U);
+  EXPECT_THAT(rounds.server.take_news(),
+              testing::Contains("a gradient of worker 0 is not a finite number, and is refused"));
+}
+
+TEST(ServerShard, WhoLeftAndWhoCameIsSaid) {
+  ServerState server({.workers = 2, .job = "job"});
+  const Address chief{Role::kWorker, 0, 5};
+  const Address other{Role::kWorker, 1, 6};
+  const auto counts = [&](double now) {
+    for (const Message& one : server.on_message(now, message_from(other, Kind::kStatus, 7))) {
+      if (one.kind == Kind::kCounts) return one.text;
+    }
+    return std::string("no answer");
+  };
+  for (const Address& one : {chief, other}) {
+    (void)server.on_message(0.0, message_from(one, Kind::kHello));
+  }
+  EXPECT_THAT(server.take_news(),
+              testing::ElementsAre("worker 0, the chief, is there", "worker 1 is there"));
+  (void)server.on_message(4.0, message_from(other, Kind::kBeat));
+  (void)server.on_tick(6.0);
+  EXPECT_THAT(server.take_news(),
+              testing::ElementsAre("worker 0, the chief, has not been heard for 5 s: nobody waits "
+                                   "for it any more, and nothing is saved"));
+  EXPECT_THAT(counts(6.0),
+              testing::AllOf(testing::HasSubstr(R"("chief":false)"),
+                             testing::HasSubstr(R"("lost":["worker 0, the chief,"])")));
+  const Address again{Role::kWorker, 0, 4};
+  (void)server.on_message(7.0, message_from(again, Kind::kHello));
+  EXPECT_THAT(server.take_news(), testing::ElementsAre("worker 0, the chief, is there again"));
+  (void)server.on_message(7.0, message_from(other, Kind::kBye, 8));
+  EXPECT_FALSE(server.all_told());
+  (void)server.on_message(7.0, message_from(again, Kind::kClose, 1));
+  ASSERT_TRUE(server.closed());
+  EXPECT_FALSE(server.all_told());
+  EXPECT_THAT(counts(7.1), testing::HasSubstr(R"("closed":true)"));
+  EXPECT_TRUE(server.all_told());
+}
+
+// The earlier start's push may have reached this group alone, and its round may end only once the
+// later start has pushed to another one.
+TEST(ServerShard, APushOfAnEarlierStartHoldsNobody) {
+  ServerState server({.workers = 2, .job = "job"});
+  const Address before{Role::kWorker, 0, 5};
+  const Address other{Role::kWorker, 1, 6};
+  const Address again{Role::kWorker, 0, 7};
+  for (const Address& one : {before, other}) {
+    (void)server.on_message(0.0, message_from(one, Kind::kHello));
+  }
+  (void)server.on_message(0.0, create_message(before, "sync"));
+  (void)server.on_message(0.0, message_from(before, Kind::kPush, 2));
+  EXPECT_THAT(server.on_message(0.1, message_from(before, Kind::kPull, 3)),
+              testing::Not(has_kind(Kind::kValues)));  // it waits for the other one's push
+  ASSERT_THAT(server.on_message(4.0, message_from(again, Kind::kHello)), has_kind(Kind::kWelcome));
+  EXPECT_THAT(server.on_message(4.1, message_from(again, Kind::kPull, 1)), has_kind(Kind::kValues));
+}
+
+TEST(ServerShard, StaleZeroIsSync) {
+  EXPECT_EQ(text_of(mode_of("stale=0")), "sync");
+  EXPECT_EQ(text_of(mode_of("stale=3")), "stale=3");
+  EXPECT_THROW((void)mode_of("stale="), TrainerError);
+  EXPECT_THROW((void)mode_of("slow"), TrainerError);
+}
+
+}  // namespace
+}  // namespace ronde::trainer::server
