@@ -63,7 +63,7 @@ void Failure::wait_for_end(base::Nanoseconds longest) {
 
 Status Core::make_streams() {
   for (Stream* const stream : streams()) {
-    RONDE_ASSIGN_OR_RETURN(*stream, cuda->make_stream(stream == &comm));
+    RONDE_ASSIGN_OR_RETURN(*stream, cuda->make_stream());
   }
   return {};
 }

@@ -90,9 +90,8 @@ struct Core {
   Stream in = nullptr;
   Stream marks = nullptr;   // records the events of Engine::mark()
   Stream memory = nullptr;  // allocates, and nothing else
-  // The chimes call the host, which must not hold up other streams. Each stream has one: the call
-  // for a copy must not wait for that of a batch, which may wait for other ranks.
-  Stream chime = nullptr;
+  // The chimes call the host after a copy, which must not hold up other streams. (The issuer looks
+  // after batches by itself.)
   Stream out_chime = nullptr;
   Stream in_chime = nullptr;
   base::Nanoseconds start_timeout{};
@@ -101,8 +100,8 @@ struct Core {
 
  private:
   void free_everything();
-  [[nodiscard]] std::array<Stream*, 9> streams() {
-    return {&comm, &gate, &out, &in, &marks, &memory, &chime, &out_chime, &in_chime};
+  [[nodiscard]] std::array<Stream*, 8> streams() {
+    return {&comm, &gate, &out, &in, &marks, &memory, &out_chime, &in_chime};
   }
   std::atomic<bool> stuck_{false};
 };

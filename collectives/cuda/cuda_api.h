@@ -40,8 +40,9 @@ class CudaApi {
   CudaApi& operator=(const CudaApi&) = delete;
   virtual ~CudaApi() = default;
 
-  // Is called first: takes the device that is the caller's current one.
-  virtual base::Result<DeviceInfo> start() = 0;
+  // Is called first: takes the device that is the caller's current one, or, where the caller has
+  // chosen none, the one of this rank among the ranks of the host, which becomes its current one.
+  virtual base::Result<DeviceInfo> start(int rank_on_host) = 0;
 
   // Makes the device this thread's current one, and allows the thread all calls while another one
   // captures a stream of its own (CUDA's capture mode "relaxed"). leave(), with the mode that this
@@ -50,9 +51,9 @@ class CudaApi {
   virtual base::Result<cudaStreamCaptureMode> enter() = 0;
   virtual void leave(cudaStreamCaptureMode before) = 0;
 
-  // Makes a stream that does not wait for the default one; an urgent one has priority on the
-  // device.
-  virtual base::Result<Stream> make_stream(bool urgent) = 0;
+  // Makes a stream that does not wait for the default one, and has priority on the device: streams
+  // of another priority share no queue of the hardware with those of the program.
+  virtual base::Result<Stream> make_stream() = 0;
   virtual void destroy_stream(Stream stream) = 0;
   virtual base::Result<bool> is_idle(Stream stream) = 0;
   virtual base::Result<bool> is_captured(Stream stream) = 0;

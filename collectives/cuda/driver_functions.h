@@ -15,6 +15,8 @@ struct DriverFunctions {
   CUresult(CUDAAPI* primary_retain)(CUcontext*, CUdevice) = nullptr;
   CUresult(CUDAAPI* primary_release)(CUdevice) = nullptr;
   CUresult(CUDAAPI* primary_state)(CUdevice, unsigned*, int*) = nullptr;
+  CUresult(CUDAAPI* get_current)(CUcontext*) = nullptr;
+  CUresult(CUDAAPI* set_current)(CUcontext) = nullptr;
   CUresult(CUDAAPI* push)(CUcontext) = nullptr;
   CUresult(CUDAAPI* pop)(CUcontext*) = nullptr;
 

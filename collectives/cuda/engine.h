@@ -75,7 +75,7 @@ class Engine {
                                                        const Identity& mine);
   // Joins the ranks by NCCL. False, with a line in the log: the job goes on without collectives.
   bool join(const ronde_plugin_host& host, const NcclApi& nccl, const ncclUniqueId& id);
-  base::Status try_collective();
+  base::Status try_collective(base::Instant end);
   base::Status refuse_captured(Stream stream, const char* before);
   base::Status wait_for_tensors(std::span<const ronde_plugin_tensor> tensors, Stream stream);
   base::Status wait_for_memory(Event there);

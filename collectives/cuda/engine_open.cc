@@ -69,27 +69,27 @@ Result<std::vector<Identity>> Engine::introduce(const ronde_plugin_host& host,
 }
 
 // Runs a first barrier, which makes the connections and shows that they work.
-Status Engine::try_collective() {
+Status Engine::try_collective(base::Instant end) {
   RONDE_ASSIGN_OR_RETURN(const auto task, execute(barrier_batch()));
   const base::SteadyClock clock;
-  const base::Instant end = clock.after(core_->start_timeout / 3);
   while (true) {
     RONDE_ASSIGN_OR_RETURN(const auto over, poll(*task));
     if (over) return {};
-    if (clock.now() >= end) return Status::error(Code::kDeadline, "the first barrier hangs");
+    if (clock.now() >= end)
+      return Status::error(Code::kDeadline, "the first barrier has not ended in time");
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
 bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const ncclUniqueId& id) {
-  // This may take a third of the time, and so may the first collective; the rest is for agreeing on
-  // the outcome.
-  const base::Instant deadline = base::SteadyClock().after(core_->start_timeout / 3);
+  // NCCL may take long on a large job, or behind a slow file system. What is left of the time is
+  // for agreeing on the outcome.
+  const base::Instant deadline = base::SteadyClock().after(core_->start_timeout * 5 / 6);
   auto communicator = Communicator::open(nccl, id, group_, {deadline, nullptr});
   Status status = communicator.status();
   if (status.ok()) {
     issuer_->use(std::move(*communicator));
-    status = try_collective();
+    status = try_collective(deadline);
   }
   Identity mine;
   mine.has_device = 1;
@@ -100,14 +100,15 @@ bool Engine::join(const ronde_plugin_host& host, const NcclApi& nccl, const nccl
   const bool works = all.ok() && verdict_of(*all).has_collectives;
   if (works) return true;
   log_once(host, "cuda: tensors go through host memory, since NCCL does not work: " +
-                     (all.ok() ? verdict_of(*all).why_not : all.status().message()));
+                     (all.ok() ? verdict_of(*all).why_not : all.status().message()) +
+                     " (RONDE_START_TIMEOUT_SECONDS bounds the start)");
   issuer_.reset();
   return false;
 }
 
 Result<Engine::Opened> Engine::open(const ronde_plugin_host& host) {
   std::shared_ptr<CudaApi> cuda = make_cuda();
-  const auto device = cuda->start();
+  const auto device = cuda->start(host.rank_on_host);
   auto engine = device.ok() ? make(cuda, host, device->device)
                             : Result<std::unique_ptr<Engine>>(device.status());
   // What a rank cannot do it says before the others wait for it in NCCL.

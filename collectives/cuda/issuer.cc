@@ -2,6 +2,7 @@
 // The loop of the issuing thread, and its state, which the thread may keep longer than the issuer.
 #include "collectives/cuda/issuer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -14,8 +15,14 @@ namespace {
 
 using base::Status;
 
-// While something is under way the communicator is checked for errors this often.
-constexpr std::chrono::milliseconds kWatch{50};
+// While something is under way this looks whether it is over, at first at once, then ever less
+// often. A host function in a stream would say it, but CUDA calls those of a process one after the
+// other: one of the program's that sleeps would hold up ours (seen on an H100).
+constexpr std::chrono::microseconds kFirstLook{20};
+constexpr std::chrono::microseconds kRarestLook{500};
+// A stream takes about a thousand entries, then the next call blocks until some are over: with a
+// rank that does not come this thread could not abort the communicator (10 s on an H100).
+constexpr std::size_t kMostUnderWay = 32;
 
 }  // namespace
 
@@ -86,23 +93,28 @@ class Issuer::Loop {
     {
       std::unique_lock lock(mutex_);
       const auto due = [this] {
-        return stops_ || !queue_.empty() || (gives_up() && !core_->failure.ended());
+        return stops_ || may_issue() || (gives_up() && !core_->failure.ended());
       };
       if (under_way_.empty()) {
         changed_.wait(lock, due);
       } else {
-        changed_.wait_for(lock, kWatch, due);
+        changed_.wait_for(lock, pause_, due);
       }
       if (stops_) return false;
-      if (!queue_.empty()) {
+      if (may_issue()) {
         next = std::move(queue_.front());
         queue_.pop_front();
       }
     }
+    pause_ = std::min(2 * pause_, kRarestLook);
     if (next != nullptr && !gives_up()) give_up_if(issue(next));
     look_after();
     if (gives_up()) end();
     return true;
+  }
+
+  [[nodiscard]] bool may_issue() const {
+    return !queue_.empty() && under_way_.size() < kMostUnderWay;
   }
 
   void give_up_if(const Status& status) {
@@ -123,21 +135,25 @@ class Issuer::Loop {
       RONDE_RETURN_IF_ERROR(cuda.pack(plan.unpack, plan.unpack_kind, core_->comm));
     }
     RONDE_RETURN_IF_ERROR(cuda.record(task->done.get(), core_->comm));
-    RONDE_RETURN_IF_ERROR(core_->ring_after(task->done.get(), core_->chime));
     task->state.store(Task::State::kIssued);
+    pause_ = kFirstLook;
     // A stream may wait for it from now on.
     core_->bell->ring();
     return {};
   }
 
-  // Forgets what is over, and checks whether the rest can still end.
+  // Rings for what is over and forgets it, and checks whether the rest can still end.
   void look_after() {
+    bool rings = false;
     while (!under_way_.empty() && !gives_up()) {
       const auto over = core_->cuda->is_over(under_way_.front()->done.get());
       if (!over.ok()) return give_up_if(over.status());
       if (!*over) break;
       under_way_.pop_front();
+      rings = true;
+      pause_ = kFirstLook;
     }
+    if (rings) core_->bell->ring();
     if (under_way_.empty() || gives_up()) return;
     give_up_if(communicator_->check());
     const Task& oldest = *under_way_.front();
@@ -181,7 +197,8 @@ class Issuer::Loop {
 
   const std::shared_ptr<Core> core_;
   std::unique_ptr<Communicator> communicator_;
-  std::deque<std::shared_ptr<Task>> under_way_;  // only the thread uses it
+  std::deque<std::shared_ptr<Task>> under_way_;  // only the thread uses these two
+  std::chrono::microseconds pause_ = kFirstLook;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Task>> queue_;

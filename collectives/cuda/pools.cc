@@ -11,10 +11,20 @@ using base::MutexLock;
 using base::Result;
 
 namespace {
-// Blocks are powers of two from this size on, so that batches of similar sizes share them.
 constexpr std::size_t kSmallestBlock = std::size_t{1} << 20;
+constexpr std::size_t kSmallestHostBlock = std::size_t{4} << 10;
+// Blocks are powers of two up to this size, so that batches of similar sizes share them, and from
+// there on eighths of one: what is never given back must not be twice what was asked for.
+constexpr std::size_t kWholePowers = std::size_t{64} << 20;
 // A block that is this many times too large is left for larger batches.
 constexpr std::size_t kWaste = 8;
+
+std::size_t block_size(std::size_t bytes, std::size_t smallest) {
+  const std::size_t power = std::bit_ceil(std::max(bytes, smallest));
+  if (power <= kWholePowers) return power;
+  const std::size_t step = power / 16;
+  return (bytes + step - 1) / step * step;
+}
 }  // namespace
 
 Result<Event> Pools::take_event() {
@@ -35,7 +45,7 @@ void Pools::give_event(Event event) {
 }
 
 Result<Pools::Block> Pools::take_block(std::size_t bytes) {
-  const std::size_t whole = std::bit_ceil(std::max(bytes, kSmallestBlock));
+  const std::size_t whole = block_size(bytes, kSmallestBlock);
   {
     const MutexLock lock(mutex_);
     const auto found = blocks_.lower_bound(whole);
@@ -55,19 +65,20 @@ void Pools::give_block(const Block& block) {
 }
 
 Result<void*> Pools::take_host(std::size_t bytes) {
+  const std::size_t whole = block_size(bytes, kSmallestHostBlock);
   {
     const MutexLock lock(mutex_);
-    const auto found = host_blocks_.lower_bound(bytes);
-    if (found != host_blocks_.end() && found->first / kWaste <= bytes) {
+    const auto found = host_blocks_.lower_bound(whole);
+    if (found != host_blocks_.end() && found->first / kWaste <= whole) {
       const auto [size, memory] = *found;
       host_blocks_.erase(found);
       lent_host_blocks_.emplace(memory, size);
       return memory;
     }
   }
-  RONDE_ASSIGN_OR_RETURN(auto memory, cuda_->allocate_host(bytes));
+  RONDE_ASSIGN_OR_RETURN(auto memory, cuda_->allocate_host(whole));
   const MutexLock lock(mutex_);
-  lent_host_blocks_.emplace(memory, bytes);
+  lent_host_blocks_.emplace(memory, whole);
   return memory;
 }
 

@@ -52,7 +52,7 @@ class RealCuda final : public CudaApi {
     if (context_ != nullptr) driver_.primary_release(device_);
   }
 
-  Result<DeviceInfo> start() override {
+  Result<DeviceInfo> start(int rank_on_host) override {
     int driver = 0;
     if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
     RONDE_RETURN_IF_ERROR(check_driver(driver, CUDART_VERSION));
@@ -62,8 +62,7 @@ class RealCuda final : public CudaApi {
       (void)cudaGetLastError();
       return unsupported(std::string("there is no CUDA device: ") + cudaGetErrorString(error));
     }
-    RONDE_RETURN_IF_ERROR(checked("asking for the device", cudaGetDevice(&ordinal_)));
-    RONDE_RETURN_IF_ERROR(take_context());
+    RONDE_RETURN_IF_ERROR(take_device(rank_on_host, count));
     RONDE_RETURN_IF_ERROR(checked(
         "asking for multiprocessors",
         cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, ordinal_)));
@@ -73,6 +72,7 @@ class RealCuda final : public CudaApi {
     cudaDeviceProp properties{};
     RONDE_RETURN_IF_ERROR(
         checked("asking for the name", cudaGetDeviceProperties(&properties, ordinal_)));
+    RONDE_RETURN_IF_ERROR(load_kernels(properties));
     return DeviceInfo{ordinal_, bus_id.data(),
                       "CUDA " + cuda_version_text(CUDART_VERSION) + ", " + driver_text(driver),
                       properties.name};
@@ -95,15 +95,14 @@ class RealCuda final : public CudaApi {
     driver_.pop(&ignored);
   }
 
-  Result<Stream> make_stream(bool urgent) override {
+  Result<Stream> make_stream() override {
     int least = 0;
     int greatest = 0;
     RONDE_RETURN_IF_ERROR(
         checked("asking for priorities", cudaDeviceGetStreamPriorityRange(&least, &greatest)));
     Stream stream = nullptr;
     RONDE_RETURN_IF_ERROR(checked(
-        "making a stream",
-        cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least)));
+        "making a stream", cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest)));
     return stream;
   }
   void destroy_stream(Stream stream) override { (void)worked(cudaStreamDestroy(stream)); }
@@ -196,12 +195,36 @@ class RealCuda final : public CudaApi {
   }
 
  private:
-  Status take_context() {
+  // The device that is current in this thread; where the program has chosen none the ranks of a
+  // host take them in turns, and this thread gets its own, as from cudaSetDevice().
+  Status take_device(int rank_on_host, int count) {
     RONDE_ASSIGN_OR_RETURN(driver_, DriverFunctions::find());
+    CUcontext chosen = nullptr;
+    if (driver_.get_current(&chosen) == CUDA_SUCCESS && chosen != nullptr) {
+      RONDE_RETURN_IF_ERROR(checked("asking for the device", cudaGetDevice(&ordinal_)));
+    } else {
+      ordinal_ = rank_on_host % count;
+    }
     if (driver_.device_get(&device_, ordinal_) != CUDA_SUCCESS ||
-        driver_.primary_retain(&context_, device_) != CUDA_SUCCESS) {
+        driver_.primary_retain(&context_, device_) != CUDA_SUCCESS ||
+        (chosen == nullptr && driver_.set_current(context_) != CUDA_SUCCESS)) {
       context_ = nullptr;
       return unsupported("device " + std::to_string(ordinal_) + " cannot be used");
+    }
+    return {};
+  }
+
+  // Also where kernels are loaded lazily, as CUDA does by default: the first batch must not do it,
+  // behind a kernel that waits for other ranks.
+  Status load_kernels(const cudaDeviceProp& properties) {
+    const DeviceScope scope(*this);
+    RONDE_RETURN_IF_ERROR(scope.status());
+    if (const auto error = fusion::cuda::prepare(); error != cudaSuccess) {
+      (void)cudaGetLastError();
+      return unsupported(std::string("there is no code for ") + properties.name + " (compute " +
+                         std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                         "): " + cudaGetErrorString(error) +
+                         ": build with RONDE_CUDA_ARCHITECTURES");
     }
     return {};
   }

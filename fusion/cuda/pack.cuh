@@ -25,8 +25,12 @@ struct PackKind {
 // pieces (one for up to kMostPieces). Memory may have any alignment that its type allows.
 // `multiprocessors` is the device's number of them. Returns cudaErrorInvalidValue for a kind that
 // does not exist.
-inline constexpr int kMostPieces = 1000;
+inline constexpr int kMostPieces = 1360;
 cudaError_t pack(std::span<const PackPiece> pieces, const PackKind& kind, int multiprocessors,
                  cudaStream_t stream);
+
+// Loads the kernels onto the current device, which the first launch would do otherwise, and may
+// wait for the whole device for. Returns what CUDA says where there is no code for it.
+cudaError_t prepare();
 
 }  // namespace ronde::fusion::cuda

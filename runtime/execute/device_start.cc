@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/numbers.h"
 #include "base/text.h"
 
 namespace ronde::runtime {

@@ -40,7 +40,7 @@ class CheckResults(unittest.TestCase):
         document = {"commit": "abc", "date": "2026-01-02T03:04:05Z", "driver": "580.1", "gpu": "NVIDIA H200",
                     "cuda": "13.0", "kernels": check_results.hash_of(self.root, check_results.KERNELS),
                     "plugin": check_results.hash_of(self.root, check_results.PLUGIN),
-                    "results": {"pack": "passed", "speed/pack_64MiB_of_copy_bandwidth": "0.93"}}
+                    "results": {"pack": "passed", **dict.fromkeys(check_results.BUDGET, "0.93")}}
         document.update(fields)
         self.write("test/gpu/results/h200.json", json.dumps(document))
 
@@ -55,30 +55,35 @@ class CheckResults(unittest.TestCase):
         self.check(check_results.SKIPPED, "no results are committed")
 
     def test_a_slow_kernel_is_not_kept(self):
-        self.results(results={"speed/pack_64MiB_of_copy_bandwidth": "0.89"})
-        self.check(1, "less than 90% of the copy bandwidth in speed/pack_64MiB_of_copy_bandwidth")
+        slow = check_results.BUDGET[0]
+        self.results(results={**dict.fromkeys(check_results.BUDGET, "0.93"), slow: "0.89"})
+        self.check(1, f"less than 90% of the copy bandwidth in {slow}")
+
+    def test_a_figure_that_is_not_there_fails(self):
+        self.results(results={check_results.BUDGET[0]: "0.93"})
+        self.check(1, ", ".join(sorted(check_results.BUDGET[1:])) + " was not measured")
 
     def test_results_of_these_sources_pass(self):
         self.results()
         self.check(0, "h200.json: NVIDIA H200, driver 580.1", "of these sources")
 
-    def test_a_kernel_that_has_changed_fails(self):
+    def test_a_kernel_that_has_changed_is_said_and_passes(self):
         for name in ("fusion/cuda/pack.cu", "fusion/cuda/new.cu", "fusion/tiles.h"):
             with self.subTest(name):
                 self.results()
                 before = SOURCES.get(name)
                 self.write(name, "another kernel")
-                self.check(1, "older than the kernels", "run test/gpu/run")
+                self.check(0, "OLDER than the kernels", "run test/gpu/run")
                 if before is None:
                     (self.root / name).unlink()
                 else:
                     self.write(name, before)
-                self.check(0)
+                self.check(0, "of these sources")
 
-    def test_a_kernel_that_was_renamed_fails(self):
+    def test_a_kernel_that_was_renamed_is_another(self):
         self.results()
         (self.root / "fusion/cuda/pack.cu").rename(self.root / "fusion/cuda/pack2.cu")
-        self.check(1, "older than the kernels")
+        self.check(0, "OLDER than the kernels")
 
     def test_a_plugin_that_has_changed_is_said_and_passes(self):
         self.results()
@@ -117,7 +122,7 @@ class Run(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name).resolve()
         self.program("cmake", "exit 0")
-        for name in ("pack", "ranks", "engines", "speed"):
+        for name in ("pack", "ranks", "hazards", "engines", "speed"):
             self.program(f"build/bin/test/gpu_{name}", f"echo 'result {name}_one=passed'; echo chatter")
         cache = self.folder / "build/CMakeCache.txt"
         cache.write_text("RONDE_NCCL_INCLUDE_DIR:PATH=/opt/nccl/include\n", encoding="utf-8")

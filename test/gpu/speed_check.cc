@@ -103,9 +103,11 @@ struct Layout {
   std::size_t bytes = 0;
 };
 
-Layout lay_out(const std::vector<std::size_t>& elements, char* scattered, char* packed) {
+// `shift`: how far, in bytes, the tensors lie behind a multiple of 16, as views of others do.
+Layout lay_out(const std::vector<std::size_t>& elements, char* scattered, char* packed,
+               std::size_t shift) {
   Layout layout;
-  std::size_t from = 0;
+  std::size_t from = shift;
   for (const std::size_t count : elements) {
     void* const tensor = scattered + from;
     void* const place = packed + layout.bytes;
@@ -152,13 +154,14 @@ cudaError_t copy_batch(const std::vector<PackPiece>& pieces, cudaStream_t stream
   return start(&cudaMemcpyBatchAsync, batch, stream);
 }
 
-bool measure_pack(const std::string& name, const std::vector<std::size_t>& elements) {
+bool measure_pack(const std::string& name, const std::vector<std::size_t>& elements,
+                  std::size_t shift = 0) {
   std::size_t room = 0;
   for (const std::size_t count : elements) room += count * sizeof(float) + 512;
   const DeviceMemory scattered(std::vector<char>(room, 0));
   const DeviceMemory packed(std::vector<char>(room, 0));
-  const Layout layout =
-      lay_out(elements, static_cast<char*>(scattered.get()), static_cast<char*>(packed.get()));
+  const Layout layout = lay_out(elements, static_cast<char*>(scattered.get()),
+                                static_cast<char*>(packed.get()), shift);
   int multiprocessors = 0;
   (void)good(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "asking");
   const fusion::cuda::PackKind kind{base::DType::kF32, base::DType::kF32, 1};
@@ -209,6 +212,48 @@ std::vector<std::size_t> sizes_of_model(const std::string& model, bool small_alo
   return sizes;
 }
 
+// bf16 to a buffer of f32 and back: the bytes read and written, against those of one copy.
+bool measure_cast(const std::string& name, std::size_t bytes) {
+  const std::size_t each = 250'000;
+  const std::size_t room = (each * 2 + 511) / 256 * 256;
+  const std::size_t count = bytes / (each * 6);
+  const DeviceMemory halves(std::vector<char>(count * room, 0));
+  const DeviceMemory floats(std::vector<char>(count * room * 2, 0));
+  const DeviceMemory target(std::vector<char>(count * each * 3, 0));
+  std::vector<PackPiece> in;
+  std::vector<PackPiece> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    void* const half = static_cast<char*>(halves.get()) + i * room;
+    void* const wide = static_cast<char*>(floats.get()) + i * room * 2;
+    in.push_back({half, wide, static_cast<std::int64_t>(each)});
+    out.push_back({wide, half, static_cast<std::int64_t>(each)});
+  }
+  int multiprocessors = 0;
+  (void)good(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "asking");
+  const Stopwatch watch;
+  bool right = true;
+  const auto both = watch.best([&] {
+    right = good(fusion::cuda::pack(in, {base::DType::kBf16, base::DType::kF32, 1}, multiprocessors,
+                                    watch.stream()),
+                 "widening") &&
+            right;
+    right = good(fusion::cuda::pack(out, {base::DType::kF32, base::DType::kBf16, 0.5},
+                                    multiprocessors, watch.stream()),
+                 "narrowing") &&
+            right;
+  });
+  const auto one = watch.best([&] {
+    right = good(cudaMemcpyAsync(target.get(), floats.get(), count * each * 3,
+                                 cudaMemcpyDeviceToDevice, watch.stream()),
+                 "copy") &&
+            right;
+  });
+  print_us("pack_" + name + "_and_back", both);
+  print_us("pack_" + name + "_one_copy", one);
+  print("pack_" + name + "_of_copy_bandwidth", 2 * one / both, "%.3f");
+  return right;
+}
+
 // Small tensors of many sizes, `bytes` in all.
 std::vector<std::size_t> mixed_sizes(std::size_t bytes) {
   const std::size_t sizes[] = {64, 256, 1024, 4096, 16384, 36864, 65536, 147456, 250000};
@@ -230,6 +275,8 @@ int measure_packs() {
   for (const std::size_t mebibytes : {4U, 16U, 64U, 256U}) {
     right = measure_pack(std::to_string(mebibytes) + "MiB", mixed_sizes(mebibytes << 20)) && right;
   }
+  right = measure_pack("64MiB_shifted", mixed_sizes(std::size_t{64} << 20U), 4) && right;
+  right = measure_cast("64MiB_bf16_to_f32", std::size_t{64} << 20U) && right;
   return right ? 0 : 1;
 }
 

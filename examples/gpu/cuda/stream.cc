@@ -19,9 +19,11 @@ namespace {
 // This is longer than the engine waits for another rank before it fails the job.
 constexpr std::chrono::minutes kPatience{35};
 
-// Returns this process's number on its host, which mpirun puts into the environment; 0 without it.
+// Returns this process's number on its host, which ronderun and mpirun put into the environment; 0
+// without it.
 int local_rank() {
-  const char* const text = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  const char* text = std::getenv("RONDE_LOCAL_RANK");
+  if (text == nullptr) text = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
   const std::string_view digits = text == nullptr ? "" : text;
   int rank = 0;
   (void)std::from_chars(digits.data(), digits.data() + digits.size(), rank);

@@ -187,17 +187,22 @@ TEST_F(CudaMemory, HostMemoryIsUsedAgain) {
       return memory;
     };
     fakes().reset();
-    void* const one = allocate(1000);
-    void* const two = allocate(1000);
+    void* const one = allocate(100'000);
+    void* const two = allocate(100'000);
     EXPECT_NE(one, two);
     plugin.free_host(rank.engine(), one);
-    EXPECT_EQ(allocate(900), one);
-    EXPECT_NE(allocate(2000), one);
+    EXPECT_EQ(allocate(90'000), one);
+    EXPECT_NE(allocate(200'000), one);
     EXPECT_EQ(fakes().get("host_allocations"), 3);
     plugin.free_host(rank.engine(), two);
     plugin.free_host(rank.engine(), one);
-    // Ten bytes do not get a thousand.
+    // Ten bytes do not get a hundred thousand.
     EXPECT_NE(allocate(10), two);
+    // Sizes that grow slowly do not pin a new block each time.
+    constexpr std::size_t kMebibyte = std::size_t{1} << 20;
+    void* const large = allocate(100 * kMebibyte);
+    plugin.free_host(rank.engine(), large);
+    EXPECT_EQ(allocate(104 * kMebibyte), large);
   });
 }
 

@@ -41,7 +41,6 @@ TEST_F(CudaEngine, PacksSmallTensorsAndReducesLargeOnesInOneGroup) {
       if (line.starts_with("comm")) comm += line + "\n";
     }
     EXPECT_EQ(comm, "comm: wait\ncomm: pack 2\ncomm: nccl 2\ncomm: pack 2\ncomm: record\n");
-    EXPECT_THAT(trace(), HasSubstr("comm: record\nchime: wait\nchime: call\n"));
     EXPECT_EQ(fakes().get("launches"), 1);
   });
 }

@@ -80,7 +80,7 @@ void convert(const PackPiece& piece, const PackKind& kind) {
 
 class FakeCuda final : public CudaApi {
  public:
-  Result<DeviceInfo> start() override {
+  Result<DeviceInfo> start(int /*rank_on_host*/) override {
     if (state_.get("no_driver") != 0) {
       return Status::error(Code::kUnsupported, "there is no fake driver");
     }
@@ -106,13 +106,13 @@ class FakeCuda final : public CudaApi {
     devices_of_thread().pop_back();
   }
 
-  Result<Stream> make_stream(bool /*urgent*/) override {
+  Result<Stream> make_stream() override {
     inside();
     auto* const stream = reinterpret_cast<Stream>(new toy::Stream);
     state_.keep(stream);
     const std::lock_guard lock(mutex_);
-    static constexpr std::array<const char*, 9> kNames{
-        "comm", "gate", "out", "in", "marks", "memory", "chime", "out_chime", "in_chime"};
+    static constexpr std::array<const char*, 8> kNames{"comm",  "gate",   "out",       "in",
+                                                       "marks", "memory", "out_chime", "in_chime"};
     names_.emplace_back(stream, kNames[names_.size() % kNames.size()]);
     state_.add("streams", 1);
     return stream;
