@@ -32,12 +32,15 @@ STEP: contextvars.ContextVar[Step] = contextvars.ContextVar("step", default=Step
 
 
 class Memory(NamedTuple):
-    """A dense row-major tensor in host memory. `owner` keeps it alive."""
+    """A dense row-major tensor in host memory, or on a device: then what `stream` has so far writes it. `owner` keeps it
+    alive."""
 
     address: int
     shape: tuple[int, ...]
     dtype: int
     owner: Any
+    device: int = -1
+    stream: int = 0
 
 
 class Reduction(NamedTuple):
@@ -285,6 +288,7 @@ class Engine:
                 request.shape = _shape(memory.shape)
             request.dimensions = len(memory.shape)
             request.dtype = memory.dtype
+            request.device, request.stream = memory.device, memory.stream
             request.op, request.prescale, request.postscale, request.compression = reduction
             request.root = root
             if splits is not None:

@@ -14,7 +14,7 @@ from .._library import Error, InvalidArgument, Op, Status
 from .._missing import ProcessSet, global_process_set, require_everybody
 from .._objects import allgather_object, broadcast_bytes, broadcast_object
 from ._autograd import TorchOperations
-from ._tensors import TorchArrays, require_host
+from ._tensors import TorchArrays, require_dense
 
 operations = TorchOperations(TorchArrays())
 
@@ -36,14 +36,14 @@ def broadcast_parameters(params: Parameters, root_rank: int = 0) -> None:
     """Copies rank root_rank's parameters into those of every rank, in place: model.state_dict(), which has the buffers
     too, named_parameters() or parameters(). What is no tensor is left alone, and tied weights are sent once.
 
-    Where the ranks' models differ, or have tensors that are sparse or not in host memory, nothing is sent, and every
-    rank gets the error.
+    Where the ranks' models differ, or have tensors that are sparse, or neither in host memory nor on a GPU, nothing is
+    sent, and every rank gets the error.
     """
     seen: dict[tuple[Any, ...], tuple[str, torch.Tensor]] = {}
     for name, tensor in _named(params):
         if isinstance(tensor, torch.Tensor):
             # What is elsewhere, or sparse, has no address; it is refused once the ranks have compared what they have.
-            dense = tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.numel() > 0
+            dense = tensor.device.type in ("cpu", "cuda") and tensor.layout is torch.strided and tensor.numel() > 0
             place = (tensor.data_ptr(), tensor.shape, tensor.stride()) if dense else (name,)
             seen.setdefault(place, (name, tensor.detach()))
     kept = list(seen.values())
@@ -122,8 +122,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
         pickler = _StatePickler(file)
         pickler.dump(optimizer.state_dict())
         for tensor in pickler.tensors:
-            require_host(tensor)  # here, where the other ranks still learn of it
-        tensors.extend(tensor.detach() for tensor in pickler.tensors)
+            require_dense(tensor)  # here, where the other ranks still learn of it
+        # From host memory, as the others receive it: load_state_dict() puts it where the parameters are.
+        tensors.extend(tensor.detach().cpu() for tensor in pickler.tensors)
         return file.getvalue()
 
     data = broadcast_bytes(roots, root_rank, "object.optimizer_state")

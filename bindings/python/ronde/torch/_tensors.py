@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's tensors in host memory, as tensors of the runtime."""
+"""PyTorch's tensors, in host memory and on GPUs, as tensors of the runtime."""
 from __future__ import annotations
 
-from typing import Any, Optional
+import math
+from typing import Any, Optional, Sequence
 
 import numpy
 import torch
@@ -20,8 +21,16 @@ _BF16 = DTYPES.index("bfloat16")
 def require_host(array: torch.Tensor) -> None:
     """Raises InvalidArgument unless the tensor is dense, on the CPU, and has its numbers there."""
     if array.device.type != "cpu":
-        raise InvalidArgument(f"a tensor on {array.device}: the Python binding takes tensors in host memory; "
-                              "use .cpu(), a group with the back end nccl, or Ronde from C++")
+        raise InvalidArgument(f"a tensor on {array.device}: the back end ronde takes tensors in host memory; "
+                              "use .cpu(), a group with the back end nccl, or ronde.torch's own operations")
+    require_dense(array)
+
+
+def require_dense(array: torch.Tensor) -> None:
+    """Raises InvalidArgument unless the tensor is dense, on the CPU or a GPU, and has its numbers there."""
+    if array.device.type not in ("cpu", "cuda"):
+        raise InvalidArgument(f"a tensor on {array.device}: Ronde takes tensors in host memory and on CUDA's devices; "
+                              "use .cpu()")
     if array.layout is not torch.strided:
         raise InvalidArgument(f"a tensor of layout {array.layout}: use sparse_allreduce_async() or .to_dense()")
     if array.is_quantized:
@@ -33,25 +42,43 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor())
 
 
+def _like(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Where it is; in host memory where Ronde does not go."""
+    return torch.empty(shape, dtype=tensor.dtype, device=tensor.device if tensor.is_cuda else "cpu")
+
+
+class _LentByDevice:
+    """Bytes of a GPU as PyTorch sees them; what it holds keeps that memory alive."""
+
+    def __init__(self, address: int, count: int, owner: Any) -> None:
+        self.__cuda_array_interface__ = {"version": 3, "data": (address, False), "shape": (count,), "typestr": "|u1",
+                                         "strides": None}
+        self.owner = owner
+
+
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself if it is plain, else a copy that is. Nothing else may lead to an address that is read."""
-    return tensor if is_plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+    return tensor if is_plain(tensor) else _like(tensor, tensor.shape).copy_(tensor.detach())
 
 
 class TorchArrays(Arrays[torch.Tensor]):
-    """Dense tensors on the CPU."""
+    """Dense tensors on the CPU, or on the GPU of this rank's engine."""
 
     def memory(self, array: torch.Tensor) -> Memory:
         numbers = NUMBERS_OF.get(array.dtype)
         if numbers is None:
             raise InvalidArgument(f"tensors of type {array.dtype}: {TYPES}; convert it with .to()")
-        return memory_of(array.data_ptr(), array.shape, numbers, array)
+        memory = memory_of(array.data_ptr(), array.shape, numbers, array)
+        if array.device.type != "cuda":
+            return memory
+        stream = torch.cuda.current_stream(array.device).cuda_stream  # what is in it so far writes the tensor
+        return memory._replace(device=array.device.index, stream=stream)
 
     def contiguous(self, array: Any) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
             raise InvalidArgument(f"a {type(array).__name__} is no torch.Tensor: use torch.as_tensor(), or the "
                                   "operations of `ronde` for NumPy arrays")
-        require_host(array)
+        require_dense(array)
         return contiguous(array)
 
     def require_writable(self, array: torch.Tensor) -> None:
@@ -59,7 +86,7 @@ class TorchArrays(Arrays[torch.Tensor]):
 
     def empty(self, like: torch.Tensor, rows: Optional[int] = None) -> torch.Tensor:
         shape = tuple(like.shape) if rows is None else (rows, *like.shape[1:])
-        return torch.empty(shape, dtype=like.dtype)
+        return _like(like, shape)
 
     def assign(self, target: torch.Tensor, values: torch.Tensor) -> None:
         with torch.no_grad():
@@ -69,6 +96,13 @@ class TorchArrays(Arrays[torch.Tensor]):
         return (array.detach().double() * factor).to(array.dtype)
 
     def output(self, output: Output, like: torch.Tensor) -> torch.Tensor:
+        if like.device.type != "cpu":
+            shape = output.shape[:-1] if like.is_complex() else output.shape
+            count = math.prod(shape) * like.element_size()
+            if count == 0:
+                return _like(like, shape)
+            lent = _LentByDevice(output.address, count, output)
+            return torch.as_tensor(lent, device=like.device).view(like.dtype).reshape(shape)
         if output.dtype == _BF16:  # NumPy lends the bits
             bits = lent_array(output.address, output.shape, numpy.dtype("int16"), output)
             return torch.from_numpy(bits).view(torch.bfloat16)
