@@ -19,6 +19,7 @@ import sys
 # A layer is a folder; the longest one that matches a file is its layer. Each may include itself and:
 LAYERS = {
     "base/words": [],
+    "base/flags": ["base/words"],
     "base": ["base/words"],
     "fusion": ["base"],
     "collectives": ["fusion", "base"],
@@ -27,9 +28,9 @@ LAYERS = {
     "bindings/cpp": ["public"],
     "bindings/mpi": ["public"],
     "bindings/torch": ["public"],
-    "bindings/trainer": ["public", "base/words"],
-    "launcher": ["base", "base/words"],
-    "examples": ["public", "bindings/trainer"],
+    "bindings/trainer": ["public", "base/words", "base/flags"],
+    "launcher": ["base", "base/words", "base/flags"],
+    "examples": ["public", "bindings/trainer", "base/words", "base/flags"],
 }
 
 # The rooms of the layers that have any, from the ground floor up: a room may include itself, the layers below
