@@ -44,8 +44,8 @@ constexpr const char* kFooter = "font-size=\"12\" fill=\"#444444\"";
 std::string fill_of(const Style& style) { return "fill=\"" + std::string(style.colour) + "\""; }
 
 std::string stroke_of(const Style& style) {
-  const std::string stroke = "stroke=\"" + std::string(style.colour) + "\" stroke-width=\"" +
-                             Picture::number(style.width) + "\"";
+  std::string stroke = "stroke=\"" + std::string(style.colour) + "\" stroke-width=\"" +
+                       Picture::number(style.width) + "\"";
   if (style.dash.empty()) return stroke;
   return stroke + " stroke-dasharray=\"" + std::string(style.dash) + "\"";
 }
