@@ -74,9 +74,9 @@ template <typename Number, typename Target, typename Holds>
   });
   return {exact_text(target), std::move(read), std::move(valid)};  // it reads the default, too
 }
-[[nodiscard]] inline FlagValue real(double& target, double least, double most, std::string valid) {
+[[nodiscard]] inline FlagValue real(double& target, double from, double to, std::string valid) {
   return real(
-      target, [=](double number) { return number >= least && number <= most; }, std::move(valid));
+      target, [=](double number) { return number >= from && number <= to; }, std::move(valid));
 }
 // A number above 0 and at most `most`.
 [[nodiscard]] inline FlagValue positive(double& target, double most) {

@@ -7,6 +7,7 @@
 #include <boost/program_options.hpp>
 #include <cstdint>
 #include <iterator>
+#include <locale>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -55,6 +56,7 @@ inline std::vector<std::string> with_dashes(const FlagTable& table, int argc,
 
 [[nodiscard]] inline std::string help_text(const FlagTable& table) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << table.summary() << "\n\nUsage: " << table.program() << " [flags]\n\n"
        << detail::described(table);
   return text.str();
