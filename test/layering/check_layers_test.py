@@ -57,6 +57,7 @@ BAD = [
     ("bindings/trainer/nn/bad.cc", '#include "examples/job.h"'),
     ("bindings/cpp/include/ronde/bad.hpp", '#include "runtime/engine/engine.h"'),
     ("examples/bad.cc", '#include "base/status.h"'),
+    ("examples/bad.cc", '#include "base/flags/flags.h"'),
     ("launcher/bad.cc", '#include "runtime/engine/engine.h"'),
     # Rooms: the arrow runs the other way, or there is none.
     ("collectives/transport/bad.cc", '#include "collectives/messages/ring.h"'),
