@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
@@ -17,6 +16,8 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "base/words/number_text.h"
 
 namespace ronde::base {
 
@@ -32,14 +33,6 @@ template <typename Number>
   const auto [stop, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || stop != end) return std::nullopt;
   return number;
-}
-
-// As "%.15g" of the C locale writes it: what was written with so many digits is what it was.
-[[nodiscard]] inline std::string number_text(double number, int digits = 15) {
-  std::array<char, 64> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number,
-                                          std::chars_format::general, digits);
-  return {text.data(), end};
 }
 
 // The parts of `text` between any of `separators`, without the empty ones.

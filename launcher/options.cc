@@ -2,15 +2,19 @@
 // The table of ronderun's options and its parser.
 //
 // The parser is our own, because Boost.Program_options cannot stop at the first word that is not an
-// option: it would read the program's flags as ours. It also refuses "-np" beside "-n".
+// option: it would read the program's flags as ours. It also refuses "-np" beside "-n". The values
+// are those of other programs' flags.
 #include "launcher/options.h"
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
+#include <memory>
 #include <string_view>
 #include <utility>
 
 #include "base/config.h"
+#include "base/flags/flags.h"
 
 namespace ronde::launcher {
 
@@ -19,39 +23,205 @@ namespace {
 using base::Code;
 using base::Result;
 using base::Status;
+namespace flags = base::flags;
 
-enum class Action : std::uint8_t {
-  kRanks,
-  kHosts,
-  kHostfile,
-  kExport,
-  kStart,
-  kAgent,
-  kFolder,
-  kBindTo,
-  kMpi,
-  kMpiArgs,
-  kAccelerateMpi,
-  kTag,
-  kOutputDir,
-  kStopGrace,
-  kRestarts,
-  kRestartWindow,
-  kDryRun,
-  kVerbose,
-  kVersion,
-  kCheckBuild,
-  kHelp,
-  kSetting,
-};
+constexpr double kLongestGrace = 86400;  // a day; a batch system waits for minutes
+// A year. Without a window every restart would be forgiven at once, and a job that fails be started
+// for ever.
+constexpr double kLongestWindow = 31536000;
+
+// What is wrong with the value of an option, to follow the option's name; empty: nothing.
+using Reader = std::function<std::string(const std::string& text)>;
 
 struct Row {
-  Action action;
   std::vector<std::string> names;
   std::string value;  // what the option takes, as --help shows it; empty: nothing
   std::string help;
-  std::string variable{};  // kSetting: the variable it sets
+  Reader read;
 };
+
+Reader reads(flags::FlagValue value, const std::string& what = "valid") {
+  return [value = std::move(value), what](const std::string& text) {
+    return value.read(text) ? "" : text + " is not " + what + ": use " + value.valid;
+  };
+}
+
+Row flag(std::vector<std::string> names, std::string help, bool& target) {
+  return {std::move(names), "", std::move(help), reads(flags::on_where_named(target))};
+}
+
+// A text that is not empty.
+Reader named(std::string& target, const std::string& use) {
+  return [&target, use](const std::string& text) {
+    target = text;
+    return text.empty() ? "is empty: " + use : "";
+  };
+}
+
+template <typename Number>
+Reader at_least(Number& target, std::int64_t least, const std::string& what) {
+  const auto holds = [least](std::int64_t number) { return number >= least; };
+  return reads({"", flags::number_reader<std::int64_t>(target, holds),
+                "a whole number, " + std::to_string(least) + " or more"},
+               what);
+}
+
+Reader seconds(base::Nanoseconds& target, double least, double most, const std::string& valid) {
+  const auto given = std::make_shared<double>();
+  auto value = flags::real(*given, least, most, valid);
+  value.read = [&target, given, read = std::move(value.read)](const std::string& text) {
+    if (!read(text)) return false;
+    target = std::chrono::duration_cast<base::Nanoseconds>(std::chrono::duration<double>(*given));
+    return true;
+  };
+  return reads(std::move(value), "a time");
+}
+
+Reader binding(std::string& target) {
+  flags::FlagValue value =
+      flags::one_of(target, {"auto", "none", "hwthread", "core", "l1cache", "l2cache", "l3cache",
+                             "socket", "numa", "board", "cpu-list"});
+  value.read = [&target, read = std::move(value.read)](const std::string& text) {
+    if (!read(text.substr(0, text.find(':')))) return false;  // a qualifier of mpirun may follow
+    target = text;
+    return true;
+  };
+  return reads(std::move(value));
+}
+
+// Blanks part words, outside of quotes; within "" a backslash is for what has a meaning there.
+// Returns what is wrong with the text.
+std::string split(const std::string& text, std::vector<std::string>& words) {
+  char quote = 0;
+  bool begun = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    const bool blank = quote == 0 && std::isspace(static_cast<unsigned char>(letter)) != 0;
+    if (!blank && !begun) words.emplace_back();
+    begun = !blank;
+    if (blank) continue;
+    const std::string_view next = std::string_view(text).substr(i + 1, 1);
+    const bool escapes = quote == 0 || (quote == '"' && next.find_first_of("\"\\$`") == 0);
+    if (letter == '\\' && escapes && !next.empty()) {
+      words.back() += text[++i];
+    } else if (letter == quote) {
+      quote = 0;
+    } else if (quote == 0 && (letter == '"' || letter == '\'')) {
+      quote = letter;
+    } else {
+      words.back() += letter;
+    }
+  }
+  if (quote == 0) return "";
+  return text + " cannot be split into words: a quote " + quote + " is not closed";
+}
+
+Reader command(std::vector<std::string>& target) {
+  return [&target](const std::string& text) {
+    target.clear();
+    const std::string wrong = split(text, target);
+    return wrong.empty() && target.empty() ? "is empty: name the command, as in ssh" : wrong;
+  };
+}
+
+std::string read_export(const std::string& text, std::vector<Export>& exports) {
+  const std::size_t equals = text.find('=');
+  Export& variable = exports.emplace_back(Export{text.substr(0, equals), std::nullopt});
+  if (equals != std::string::npos) variable.value = text.substr(equals + 1);
+  const std::string& name = variable.name;
+  const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  if (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+      std::ranges::all_of(name, is_letter)) {
+    return "";
+  }
+  return text + " does not name a variable: write -x NAME or -x NAME=VALUE";
+}
+
+// Which ranks start, where, and by whom.
+std::vector<Row> rows_of_ranks(Options& options) {
+  return {
+      {{"-np", "-n", "--np", "--num-proc"},
+       "N",
+       "how many ranks to start (default: one for each slot of the hosts, which of this host alone "
+       "are its cores)",
+       at_least(options.ranks, 1, "a number of ranks")},
+      {{"-x"},
+       "NAME[=VALUE]",
+       "give every rank this variable; may be repeated",
+       [&options](const std::string& text) { return read_export(text, options.exports); }},
+      {{"-H", "--hosts"},
+       "LIST",
+       "hosts and their slots, as in a:2,b:2 (default: those that Slurm or PBS has allocated, or "
+       "this one)",
+       named(options.hosts, "name at least one host, as in localhost:2")},
+      {{"--hostfile"},
+       "FILE",
+       "hosts and their slots, a line each, as in: a slots=2",
+       named(options.hostfile, "name the file")},
+      {{"--start"},
+       "\"COMMAND\"",
+       "what starts a program on another host, whose name takes the place of {host} or follows "
+       "(default ssh -o BatchMode=yes -o ConnectTimeout=10)",
+       command(options.start)},
+      {{"--agent"},
+       "PATH",
+       "ronderun on the other hosts (default: where it is here)",
+       reads(flags::text(options.agent))},
+      {{"--wdir"},
+       "DIR",
+       "where the ranks work (default: where ronderun does)",
+       reads(flags::text(options.folder))},
+      {{"--bind-to"},
+       "WHAT",
+       "what part of a host each rank gets: none, core, numa, or auto (the default: numa where a "
+       "host has several nodes of memory, else none)",
+       binding(options.bind_to)},
+      flag({"--mpi"}, "let Open MPI's mpirun start the ranks: for programs that use MPI themselves",
+           options.mpi),
+      {{"--mpi-args"},
+       "\"ARGS\"",
+       "with --mpi: further options for mpirun, as they are",
+       [&options](const std::string& text) { return split(text, options.mpi_args); }},
+      flag({"--accelerate-mpi"},
+           "let Ronde do MPI_Allreduce of large vectors in a program that knows only MPI",
+           options.accelerate_mpi),
+  };
+}
+
+// What becomes of their output, and of the job.
+std::vector<Row> rows_of_job(Options& options) {
+  return {
+      flag({"--tag"}, "put the rank before each line that it prints, as in [1] ...", options.tag),
+      {{"--output-dir"},
+       "DIR",
+       "append what rank N prints to DIR/rank.N.out and DIR/rank.N.err",
+       named(options.output_dir, "name the folder")},
+      {{"--stop-grace"},
+       "SECONDS",
+       "how long the ranks may take to end by themselves after SIGTERM (default 20)",
+       seconds(options.stop_grace, 0, kLongestGrace, "seconds from 0 (no grace) to 86400")},
+      {{"--restarts"},
+       "N",
+       "start a job that failed or was stopped again, up to N times (default 0); "
+       "RONDE_RESTART_ATTEMPT tells the ranks how often that was, RONDE_RESTART_JOB of which job",
+       at_least(options.restarts, 0, "a number of restarts")},
+      {{"--restart-window"},
+       "SECONDS",
+       "after a start that ran so long, count restarts from 0 again (default 3600)",
+       seconds(options.restart_window, 1, kLongestWindow, "seconds from 1 to 31536000")},
+      flag({"--dry-run"}, "print what would start where, and stop", options.dry_run),
+      flag({"--verbose"}, "print what starts where, and why", options.verbose),
+      flag({"--check-build"}, "print what this build has, and stop", options.check_build),
+      flag({"-v", "--version"}, "print the version and stop", options.version),
+      flag({"-h", "--help"}, "print this text and stop", options.help),
+  };
+}
+
+std::vector<Row> own_rows(Options& options) {
+  std::vector<Row> rows = rows_of_ranks(options);
+  for (Row& row : rows_of_job(options)) rows.push_back(std::move(row));
+  return rows;
+}
 
 std::string option_of(std::string_view variable) {
   std::string option = "--";
@@ -59,89 +229,6 @@ std::string option_of(std::string_view variable) {
     option += letter == '_' ? '-' : static_cast<char>(std::tolower(letter));
   }
   return option;
-}
-
-// Which ranks start, where, and by whom.
-std::vector<Row> rows_of_ranks() {
-  return {
-      {Action::kRanks,
-       {"-np", "-n", "--np", "--num-proc"},
-       "N",
-       "how many ranks to start (default: one for each slot of the hosts, which of this host alone "
-       "are its cores)"},
-      {Action::kExport, {"-x"}, "NAME[=VALUE]", "give every rank this variable; may be repeated"},
-      {Action::kHosts,
-       {"-H", "--hosts"},
-       "LIST",
-       "hosts and their slots, as in a:2,b:2 (default: those that Slurm or PBS has allocated, or "
-       "this one)"},
-      {Action::kHostfile,
-       {"--hostfile"},
-       "FILE",
-       "hosts and their slots, a line each, as in: a slots=2"},
-      {Action::kStart,
-       {"--start"},
-       "\"COMMAND\"",
-       "what starts a program on another host, whose name takes the place of {host} or follows "
-       "(default ssh -o BatchMode=yes -o ConnectTimeout=10)"},
-      {Action::kAgent,
-       {"--agent"},
-       "PATH",
-       "ronderun on the other hosts (default: where it is here)"},
-      {Action::kFolder, {"--wdir"}, "DIR", "where the ranks work (default: where ronderun does)"},
-      {Action::kBindTo,
-       {"--bind-to"},
-       "WHAT",
-       "what part of a host each rank gets: none, core, numa, or auto (the default: numa where a "
-       "host has several nodes of memory, else none)"},
-      {Action::kMpi,
-       {"--mpi"},
-       "",
-       "let Open MPI's mpirun start the ranks: for programs that use MPI themselves"},
-      {Action::kMpiArgs,
-       {"--mpi-args"},
-       "\"ARGS\"",
-       "with --mpi: further options for mpirun, as they are"},
-      {Action::kAccelerateMpi,
-       {"--accelerate-mpi"},
-       "",
-       "let Ronde do MPI_Allreduce of large vectors in a program that knows only MPI"},
-  };
-}
-
-// What becomes of their output, and of the job.
-std::vector<Row> rows_of_job() {
-  return {
-      {Action::kTag, {"--tag"}, "", "put the rank before each line that it prints, as in [1] ..."},
-      {Action::kOutputDir,
-       {"--output-dir"},
-       "DIR",
-       "append what rank N prints to DIR/rank.N.out and DIR/rank.N.err"},
-      {Action::kStopGrace,
-       {"--stop-grace"},
-       "SECONDS",
-       "how long the ranks may take to end by themselves after SIGTERM (default 20)"},
-      {Action::kRestarts,
-       {"--restarts"},
-       "N",
-       "start a job that failed or was stopped again, up to N times (default 0); "
-       "RONDE_RESTART_ATTEMPT tells the ranks how often that was, RONDE_RESTART_JOB of which job"},
-      {Action::kRestartWindow,
-       {"--restart-window"},
-       "SECONDS",
-       "after a start that ran so long, count restarts from 0 again (default 3600)"},
-      {Action::kDryRun, {"--dry-run"}, "", "print what would start where, and stop"},
-      {Action::kVerbose, {"--verbose"}, "", "print what starts where, and why"},
-      {Action::kCheckBuild, {"--check-build"}, "", "print what this build has, and stop"},
-      {Action::kVersion, {"-v", "--version"}, "", "print the version and stop"},
-      {Action::kHelp, {"-h", "--help"}, "", "print this text and stop"},
-  };
-}
-
-std::vector<Row> own_rows() {
-  std::vector<Row> rows = rows_of_ranks();
-  for (Row& row : rows_of_job()) rows.push_back(std::move(row));
-  return rows;
 }
 
 // The word that --help shows for a value.
@@ -161,24 +248,26 @@ const char* value_name(base::SettingKind kind) {
   return "";
 }
 
-std::vector<Row> setting_rows() {
+std::vector<Row> setting_rows(Options& options) {
   std::vector<Row> rows;
   for (const base::Setting& setting : base::settings()) {
     if (setting.name == "RONDE_MPI") continue;  // --mpi is another word, and this one an old name
     rows.push_back(
-        {Action::kSetting,
-         {option_of(setting.name)},
+        {{option_of(setting.name)},
          value_name(setting.kind()),
          std::string(setting.help) + " (" + base::valid_values(setting) + "; default " +
              (setting.default_value.empty() ? "empty" : std::string(setting.default_value)) + ")",
-         std::string(setting.name)});
+         [&options, name = std::string(setting.name)](const std::string& text) {
+           options.exports.push_back({name, text});
+           return std::string();
+         }});
   }
   return rows;
 }
 
-std::vector<Row> all_rows() {
-  std::vector<Row> rows = own_rows();
-  for (Row& row : setting_rows()) rows.push_back(std::move(row));
+std::vector<Row> all_rows(Options& options) {
+  std::vector<Row> rows = own_rows(options);
+  for (Row& row : setting_rows(options)) rows.push_back(std::move(row));
   return rows;
 }
 
@@ -219,88 +308,6 @@ Status unknown_option(const std::vector<Row>& rows, const std::string& name) {
                               : "did you mean " + nearest + "?"));
 }
 
-Status apply_flag(Options& options, Action action) {
-  options.dry_run |= action == Action::kDryRun;
-  options.verbose |= action == Action::kVerbose;
-  options.tag |= action == Action::kTag;
-  options.mpi |= action == Action::kMpi;
-  options.accelerate_mpi |= action == Action::kAccelerateMpi;
-  options.version |= action == Action::kVersion;
-  options.check_build |= action == Action::kCheckBuild;
-  options.help |= action == Action::kHelp;
-  return {};
-}
-
-// Stores a parsed value in its field.
-template <typename Value, typename Place>
-Status store(Result<Value> value, Place& place) {
-  RONDE_RETURN_IF_ERROR(value.status());
-  place = std::move(value).value();
-  return {};
-}
-
-Status apply(Options& options, const Row& row, const std::string& name, const std::string& value) {
-  switch (row.action) {
-    case Action::kRanks:
-      return store(parse_ranks(name, value), options.ranks);
-    case Action::kHosts:
-      if (value.empty()) return bad(name + " is empty: name at least one host, as in localhost:2");
-      options.hosts = value;
-      return {};
-    case Action::kHostfile:
-      if (value.empty()) return bad(name + " is empty: name the file");
-      options.hostfile = value;
-      return {};
-    case Action::kOutputDir:
-      if (value.empty()) return bad(name + " is empty: name the folder");
-      options.output_dir = value;
-      return {};
-    case Action::kStart:
-      RONDE_RETURN_IF_ERROR(store(parse_words(name, value), options.start));
-      if (options.start.empty()) return bad(name + " is empty: name the command, as in ssh");
-      return {};
-    case Action::kAgent:
-      options.agent = value;
-      return {};
-    case Action::kFolder:
-      options.folder = value;
-      return {};
-    case Action::kBindTo:
-      return store(parse_binding(value), options.bind_to);
-    case Action::kStopGrace:
-      return store(parse_grace(name, value), options.stop_grace);
-    case Action::kRestarts:
-      return store(parse_restarts(name, value), options.restarts);
-    case Action::kRestartWindow:
-      return store(parse_window(name, value), options.restart_window);
-    case Action::kMpiArgs: {
-      std::vector<std::string> more;
-      RONDE_RETURN_IF_ERROR(store(parse_words(name, value), more));
-      options.mpi_args.insert(options.mpi_args.end(), more.begin(), more.end());
-      return {};
-    }
-    case Action::kExport: {
-      Export variable;
-      RONDE_RETURN_IF_ERROR(store(parse_export(value), variable));
-      options.exports.push_back(std::move(variable));
-      return {};
-    }
-    case Action::kSetting:
-      options.exports.push_back({row.variable, value});
-      return {};
-    case Action::kAccelerateMpi:
-    case Action::kMpi:
-    case Action::kTag:
-    case Action::kDryRun:
-    case Action::kVerbose:
-    case Action::kVersion:
-    case Action::kCheckBuild:
-    case Action::kHelp:
-      return apply_flag(options, row.action);
-  }
-  return {};
-}
-
 Status check_complete(const Options& options, bool needs_program) {
   if (options.help || options.version || options.check_build || !needs_program) return {};
   if (options.program.empty() || options.program.front().empty()) {
@@ -316,8 +323,8 @@ Status check_complete(const Options& options, bool needs_program) {
 }  // namespace
 
 Result<Options> parse_options(std::span<const std::string> arguments, bool needs_program) {
-  const std::vector<Row> rows = all_rows();
   Options options;
+  const std::vector<Row> rows = all_rows(options);
   std::size_t i = 0;
   for (; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -333,7 +340,7 @@ Result<Options> parse_options(std::span<const std::string> arguments, bool needs
              candidate.names.end();
     });
     if (row == rows.end()) return unknown_option(rows, name);
-    std::string value;
+    std::string value = "on";
     if (row->value.empty()) {
       if (equals != std::string::npos) return bad(name + " takes no value: write " + name);
     } else if (equals != std::string::npos) {
@@ -343,7 +350,7 @@ Result<Options> parse_options(std::span<const std::string> arguments, bool needs
     } else {
       return bad(name + " needs a value: " + name + " " + row->value);
     }
-    RONDE_RETURN_IF_ERROR(apply(options, *row, name, value));
+    if (const std::string wrong = row->read(value); !wrong.empty()) return bad(name + " " + wrong);
   }
   options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
   RONDE_RETURN_IF_ERROR(check_complete(options, needs_program));
@@ -352,6 +359,7 @@ Result<Options> parse_options(std::span<const std::string> arguments, bool needs
 
 std::string help_text() {
   constexpr std::size_t kColumn = 34;
+  Options options;
   const auto lines = [](const std::vector<Row>& rows) {
     std::string text;
     for (const Row& row : rows) {
@@ -375,9 +383,9 @@ ends all ranks, a second one kills them. SIGTERM asks them to end: each gets it,
 a job that is started again has that of the last start. 75 means: stopped and saved, goes on
 when it is started again; 2 and 78 mean: no repeat can mend this.
 
-)" + lines(own_rows()) +
+)" + lines(own_rows(options)) +
          "\nsettings of Ronde (each is also a variable, as RONDE_ALGORITHM is --algorithm):\n" +
-         lines(setting_rows());
+         lines(setting_rows(options));
 }
 
 }  // namespace ronde::launcher

@@ -11,9 +11,14 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "launcher/option_values.h"
 
 namespace ronde::launcher {
+
+// A variable for every rank. Without a value, the rank gets the value it has here.
+struct Export {
+  std::string name;
+  std::optional<std::string> value;
+};
 
 // Thread safety: a value.
 struct Options {

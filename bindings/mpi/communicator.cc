@@ -163,14 +163,14 @@ ronde_status Communicator::start(const std::string& name, const Tensor& tensor,
 int Communicator::fail(ronde_status status, ronde_error* error, const char* call) {
   const bool lives = status == RONDE_INVALID_ARGUMENT || status == RONDE_MISMATCH;
   // The ranks learn of a failure at different times, and are no longer in step.
-  if (!lives && engine_->words() != nullptr) engine_->words()->give_up();
+  if (!lives && engine_->calls() != nullptr) engine_->calls()->give_up();
   const int code = report(error, call);
   PMPI_Comm_call_errhandler(handle_, code);
   return code;
 }
 
 int Communicator::meet(int count, MPI_Datatype datatype, const Reduction* reduction) {
-  Words* const all = words();
+  CallTable* const all = calls();
   if (all == nullptr || count < 0 || datatype == MPI_DATATYPE_NULL) return MPI_SUCCESS;
   const std::uint64_t number = calls_ + 1;
   if (met_ == number) return MPI_SUCCESS;
@@ -220,7 +220,7 @@ int Communicator::reduce(const Tensor& tensor, const Reduction& reduction, std::
   // One that is refused on this rank alone has met no other.
   if (status != RONDE_OK) return fail(status, error, "MPI_Allreduce");
   ++calls_;
-  Words* const all = words();
+  CallTable* const all = calls();
   if (all != nullptr && met_ != calls_) all->enter(number_, calls_, call);
   std::int32_t done = 0;
   while (true) {

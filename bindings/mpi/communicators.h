@@ -90,9 +90,9 @@ class Communicator {
   // Has the engine say, to all ranks, that the calls differ.
   int differ(int count, int element_bytes, const Reduction* reduction);
   int fail(ronde_status status, ronde_error* error, const char* call);
-  // Words of this communicator; nullptr where it has none.
-  [[nodiscard]] Words* words() const {
-    return number_ < Words::kCommunicators ? engine_->words() : nullptr;
+  // The table, if it has entries for this communicator; else nullptr.
+  [[nodiscard]] CallTable* calls() const {
+    return number_ < CallTable::kCommunicators ? engine_->calls() : nullptr;
   }
 
   MPI_Comm handle_ = MPI_COMM_NULL;

@@ -64,11 +64,11 @@ std::unique_ptr<Engine> Engine::open(MPI_Comm communicator, int size, std::strin
   }
   int rank = 0;
   PMPI_Comm_rank(communicator, &rank);
-  std::unique_ptr<Words> words = Words::open(communicator, rank, size);
-  const std::int64_t all = smallest(fits ? (words != nullptr ? 2 : 1) : 0, communicator);
+  std::unique_ptr<CallTable> calls = CallTable::open(communicator, rank, size);
+  const std::int64_t all = smallest(fits ? (calls != nullptr ? 2 : 1) : 0, communicator);
   if (all > 0) {
-    if (all < 2) words = nullptr;
-    return std::unique_ptr<Engine>(new Engine(engine, std::move(words)));
+    if (all < 2) calls = nullptr;
+    return std::unique_ptr<Engine>(new Engine(engine, std::move(calls)));
   }
   if (engine != nullptr) ronde_engine_close(engine, nullptr);
   return nullptr;

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/mpi/words.h"
+#include "bindings/mpi/call_table.h"
 
 namespace ronde::mpi_allreduce {
 
@@ -39,7 +39,7 @@ class Engine {
   [[nodiscard]] ronde_engine* get() const { return engine_; }
 
   // What each rank is in; nullptr where the ranks have no memory for that, as over several hosts.
-  [[nodiscard]] Words* words() const { return words_.get(); }
+  [[nodiscard]] CallTable* calls() const { return calls_.get(); }
 
   // The numbers of the communicators of this engine, by which their tensors differ. The one that
   // has opened it has the first. Rank 0 takes the others and gives them back, and tells all ranks.
@@ -49,11 +49,11 @@ class Engine {
   void give_back(int number, std::int64_t calls);
 
  private:
-  Engine(ronde_engine* engine, std::unique_ptr<Words> words)
-      : engine_(engine), words_(std::move(words)) {}
+  Engine(ronde_engine* engine, std::unique_ptr<CallTable> calls)
+      : engine_(engine), calls_(std::move(calls)) {}
 
   ronde_engine* engine_;
-  const std::unique_ptr<Words> words_;
+  const std::unique_ptr<CallTable> calls_;
   std::mutex lock_;
   std::map<int, std::int64_t> free_;  // of those below next_, with their calls
   int next_ = kFirstNumber + 1;

@@ -26,7 +26,6 @@
 #include "examples/perf/measure/watchdog.h"
 #include "examples/perf/options/command_line.h"
 #include "examples/perf/options/options.h"
-#include "examples/perf/report/bars.h"
 #include "examples/perf/report/baseline.h"
 #include "examples/perf/report/files.h"
 #include "examples/perf/report/plot.h"

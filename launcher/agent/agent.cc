@@ -23,7 +23,7 @@
 #include "launcher/agent/messages.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/agent/relays.h"
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 
 namespace ronde::launcher {
 
@@ -120,7 +120,7 @@ class Agent {
       if (!frame->has_value()) break;
       auto message = decode_agent_message(**frame);
       if (!message.ok()) {
-        send(Trouble{EXIT_FAILURE, message.status().message()});
+        send(AgentFailed{EXIT_FAILURE, message.status().message()});
         return end(true);
       }
       heard_ = clock_.now();
@@ -172,7 +172,7 @@ class Agent {
 
   void fail(const Ranks::Failure& failure) {
     started_ = true;
-    send(Trouble{failure.exit_code, failure.text});
+    send(AgentFailed{failure.exit_code, failure.text});
     end(true);
   }
 
@@ -208,7 +208,7 @@ class Agent {
       // Somebody ends this host's part of the job; here that is ronderun's business.
       if (!far_ || info.ssi_signo == SIGCHLD || phase_ != Phase::kRunning) continue;
       const char* const name = sigabbrev_np(static_cast<int>(info.ssi_signo));
-      send(Trouble{EXIT_FAILURE, std::string("its agent was told to end (SIG") + name + ")"});
+      send(AgentFailed{EXIT_FAILURE, std::string("its agent was told to end (SIG") + name + ")"});
       end(false);
     }
   }
@@ -222,7 +222,7 @@ class Agent {
     const std::vector<pid_t> rest = children_of_this_process();
     const std::string name = rest.empty() ? "" : name_of(rest.front());
     if (rest.empty() && rest_ != 0) drain();
-    if (std::ssize(rest) != rest_ || name != rest_name_) send(Rest{std::ssize(rest), name});
+    if (std::ssize(rest) != rest_ || name != rest_name_) send(Leftovers{std::ssize(rest), name});
     rest_ = std::ssize(rest);
     rest_name_ = name;
     if (!rest.empty()) return;
@@ -245,13 +245,13 @@ class Agent {
     const Instant now = clock_.now();
     if (now - pulse_ >= kPulse) {
       pulse_ = now;
-      send(Beat{});
+      send(Heartbeat{});
       if (far_ && now - heard_ > link_timeout_) end(false);
       const bool looks = !plan_.mpirun && plan_.size > 1 && phase_ == Phase::kRunning;
       if (looks && ranks_.has_lonely_mpi()) {
-        send(Trouble{kExitUsage,
-                     "a rank's program has started MPI, which knows nothing of the other ranks "
-                     "that ronderun has started: use --mpi"});
+        send(AgentFailed{kExitUsage,
+                         "a rank's program has started MPI, which knows nothing of the other ranks "
+                         "that ronderun has started: use --mpi"});
         end(true);
       }
     }

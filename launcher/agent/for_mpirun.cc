@@ -20,7 +20,7 @@
 #include "launcher/agent/messages.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/host_files.h"
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 
 namespace ronde::launcher {
 

@@ -23,12 +23,12 @@ void fields(auto& f, base::Is<Relay> auto& m) {
   f.among(m.what, Relay::What::kOpen, Relay::What::kClose, "an unknown kind of relay");
   f(m.bytes);
 }
-void fields(auto& /*f*/, base::Is<Beat> auto& /*m*/) {}
+void fields(auto& /*f*/, base::Is<Heartbeat> auto& /*m*/) {}
 void fields(auto& f, base::Is<Started> auto& m) { f(m.rank, m.pid); }
-void fields(auto& f, base::Is<Trouble> auto& m) { f(m.exit_code, m.text); }
+void fields(auto& f, base::Is<AgentFailed> auto& m) { f(m.exit_code, m.text); }
 void fields(auto& f, base::Is<Printed> auto& m) { f(m.rank, m.error, m.bytes); }
 void fields(auto& f, base::Is<Ended> auto& m) { f(m.rank, m.status, m.last_line); }
-void fields(auto& f, base::Is<Rest> auto& m) { f(m.processes, m.name); }
+void fields(auto& f, base::Is<Leftovers> auto& m) { f(m.processes, m.name); }
 void fields(auto& f, base::Is<AgentMessage> auto& m) { f.one_of(m, 1, "an unknown kind"); }
 
 std::vector<std::byte> encode(const AgentMessage& message) { return base::encoded(message); }

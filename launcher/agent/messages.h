@@ -77,13 +77,13 @@ struct Relay {
   What what = What::kBytes;
   std::string bytes;
 };
-struct Beat {};
+struct Heartbeat {};
 struct Started {
   std::int32_t rank = 0;
   std::int64_t pid = 0;
 };
-// Nothing could be started.
-struct Trouble {
+// The agent gives up: nothing could be started, or what runs cannot go on.
+struct AgentFailed {
   std::int32_t exit_code = 1;
   std::string text;
 };
@@ -98,13 +98,14 @@ struct Ended {
   std::string last_line;    // that it has printed on its standard error
 };
 // All have ended; of what they have started, so many are left.
-struct Rest {
+struct Leftovers {
   std::int64_t processes = 0;
   std::string name;  // of one
 };
 
-using AgentMessage = std::variant<AgentHello, StartRanks, Input, InputTaken, Credit, SignalRanks,
-                                  EndRanks, Relay, Beat, Started, Trouble, Printed, Ended, Rest>;
+using AgentMessage =
+    std::variant<AgentHello, StartRanks, Input, InputTaken, Credit, SignalRanks, EndRanks, Relay,
+                 Heartbeat, Started, AgentFailed, Printed, Ended, Leftovers>;
 
 [[nodiscard]] std::vector<std::byte> encode(const AgentMessage& message);
 base::Result<AgentMessage> decode_agent_message(std::span<const std::byte> bytes);

@@ -26,7 +26,7 @@
 #include "base/text.h"
 #include "launcher/agent/relays.h"
 #include "launcher/host_files.h"
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 
 namespace ronde::launcher {
 

@@ -21,7 +21,7 @@
 #include "launcher/host_files.h"
 #include "launcher/job/agent_line.h"
 #include "launcher/job/agents.h"
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "launcher/output.h"
@@ -96,10 +96,10 @@ class Visit {
       for (int signal = 0; (signal = signals_.next()) != 0;) {
         if (signal != SIGCHLD && signal != SIGUSR1 && signal != SIGUSR2) return signal;
       }
-      for (const Agents::Said& said : agents_.serve(output_)) hear(said);
+      for (const Agents::Event& said : agents_.serve(output_)) hear(said);
       if (clock_.now() < pulse + kPulse) continue;
       pulse = clock_.now();
-      agents_.tell_all(Beat{});
+      agents_.tell_all(Heartbeat{});
     }
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
       const std::string& words = agents_.last_words(i);
@@ -111,7 +111,7 @@ class Visit {
     return 0;
   }
 
-  void hear(const Agents::Said& said) {
+  void hear(const Agents::Event& said) {
     Host& host = hosts_[said.host];
     if (said.lost) return lose(said.host, said.why.empty() ? "its agent has ended" : said.why);
     if (const auto* const hello = std::get_if<AgentHello>(&*said.message)) {
@@ -123,7 +123,7 @@ class Visit {
         take_text(said.host, host.begun.substr(0, end));
         host.begun.erase(0, end + 1);
       }
-    } else if (const auto* const failed = std::get_if<Trouble>(&*said.message)) {
+    } else if (const auto* const failed = std::get_if<AgentFailed>(&*said.message)) {
       lose(said.host, failed->text);
     } else if (std::holds_alternative<Ended>(*said.message)) {
       lose(said.host, "the probe there has ended: " + host.errors.text());

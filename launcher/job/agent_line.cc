@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "launcher/agent/agent.h"
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 #include "launcher/shell.h"
 
 namespace ronde::launcher {

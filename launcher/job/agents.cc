@@ -63,13 +63,13 @@ void Agents::add_to(std::vector<pollfd>& entries) const {
   }
 }
 
-std::vector<Agents::Said> Agents::serve(Output& output) {
-  std::vector<Said> said;
+std::vector<Agents::Event> Agents::serve(Output& output) {
+  std::vector<Event> said;
   for (std::size_t i = 0; i < hosts_.size(); ++i) hear(i, output, said);
   return said;
 }
 
-void Agents::hear(std::size_t index, Output& output, std::vector<Said>& said) {
+void Agents::hear(std::size_t index, Output& output, std::vector<Event>& said) {
   HostState& host = hosts_[index];
   if (!host.line || host.over) return;
   host.line->serve(output);
@@ -102,7 +102,7 @@ bool Agents::take(std::size_t index, AgentMessage& message) {
     host.owed += std::ssize(printed->bytes);
     return false;
   }
-  if (auto* const rest = std::get_if<Rest>(&message)) {
+  if (auto* const rest = std::get_if<Leftovers>(&message)) {
     host.rest = std::move(*rest);
     host.empty = host.rest.processes == 0;
     return true;
@@ -111,7 +111,7 @@ bool Agents::take(std::size_t index, AgentMessage& message) {
     pass(index, std::move(*relay));
     return true;
   }
-  return std::holds_alternative<Beat>(message);
+  return std::holds_alternative<Heartbeat>(message);
 }
 
 // From another host to rank 0's, and back.
@@ -124,9 +124,9 @@ void Agents::pass(std::size_t index, Relay relay) {
 }
 
 // Where a start is given up, one that has not even greeted is not waited for.
-std::vector<Agents::Said> Agents::beat() {
-  tell_all(Beat{});
-  std::vector<Said> said;
+std::vector<Agents::Event> Agents::beat() {
+  tell_all(Heartbeat{});
+  std::vector<Event> said;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     HostState& host = hosts_[i];
     const bool begun = host.heard != base::Instant();
@@ -165,8 +165,8 @@ const std::string& Agents::last_words(std::size_t host) const {
   return hosts_[host].line ? hosts_[host].line->last_words() : kNone;
 }
 
-Rest Agents::rest() const {
-  Rest all;
+Leftovers Agents::rest() const {
+  Leftovers all;
   for (const HostState& host : hosts_) {
     all.processes += host.rest.processes;
     if (host.rest.processes > 0) all.name = host.rest.name;

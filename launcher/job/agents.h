@@ -33,16 +33,16 @@ class Agents {
   void add_to(std::vector<pollfd>& entries) const;
   // What has been said by an agent; nothing more will be by one that is `lost`, and `why` says it
   // as far as it is known.
-  struct Said {
+  struct Event {
     std::size_t host = 0;
     std::optional<AgentMessage> message{};
     bool lost = false;
     std::string why{};
   };
   // Reads and writes. Connections between hosts are passed on here.
-  std::vector<Said> serve(Output& output);
+  std::vector<Event> serve(Output& output);
   // Tells all that this process is there, and finds those that have not been heard for too long.
-  std::vector<Said> beat();
+  std::vector<Event> beat();
 
   void tell_all(const AgentMessage& message);
   void tell(std::size_t host, const AgentMessage& message);
@@ -57,7 +57,7 @@ class Agents {
   [[nodiscard]] bool is_empty(std::size_t host) const { return hosts_[host].empty; }
   [[nodiscard]] const std::string& last_words(std::size_t host) const;
   // What ranks that have ended have left behind.
-  [[nodiscard]] Rest rest() const;
+  [[nodiscard]] Leftovers rest() const;
   // No agent will say anything more.
   [[nodiscard]] bool all_over() const;
   void give_up();
@@ -71,12 +71,12 @@ class Agents {
     std::string identity;
     bool over = false;   // nothing more will come
     bool empty = false;  // nothing of the job is left there
-    Rest rest;
+    Leftovers rest;
     std::int64_t owed = 0;  // of credit
     base::Instant heard{};
   };
 
-  void hear(std::size_t index, Output& output, std::vector<Said>& said);
+  void hear(std::size_t index, Output& output, std::vector<Event>& said);
   // What concerns this object alone. False: the job has to know.
   bool take(std::size_t index, AgentMessage& message);
   void pass(std::size_t index, Relay relay);

@@ -111,11 +111,11 @@ class Job {
         })) {
       read_input();
     }
-    for (Agents::Said& said : agents_.serve(output_)) hear(said);
+    for (Agents::Event& said : agents_.serve(output_)) hear(said);
     take_signals();
     if (clock_.now() - pulse_ >= kPulse) {
       pulse_ = clock_.now();
-      for (Agents::Said& said : agents_.beat()) hear(said);
+      for (Agents::Event& said : agents_.beat()) hear(said);
     }
     look();
   }
@@ -132,7 +132,7 @@ class Job {
     agents_.tell(0, input);  // which has rank 0
   }
 
-  void hear(Agents::Said& said) {
+  void hear(Agents::Event& said) {
     if (said.lost) return lose(said.host, said.why);
     AgentMessage& message = *said.message;
     if (const auto* const hello = std::get_if<AgentHello>(&message)) {
@@ -141,7 +141,7 @@ class Job {
       output_.add(printed->error, ranks_.shown(*printed, plan_.tag));
     } else if (const auto* const ended = std::get_if<Ended>(&message)) {
       count(*ended);
-    } else if (const auto* const failed = std::get_if<Trouble>(&message)) {
+    } else if (const auto* const failed = std::get_if<AgentFailed>(&message)) {
       const HostPlan& host = plan_.hosts[said.host];
       const bool named = plan_.hosts.size() > 1 || !host.here;
       trouble(failed->exit_code, (named ? "host " + host.host + ": " : "") + failed->text);

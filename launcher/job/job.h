@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/clock.h"
-#include "launcher/job/endings.h"
 #include "launcher/job/job_plan.h"
+#include "launcher/job/outcome.h"
 #include "launcher/output.h"
 #include "launcher/signals.h"
 

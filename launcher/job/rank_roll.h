@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/agent/messages.h"
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 #include "launcher/lines.h"
 
 namespace ronde::launcher {

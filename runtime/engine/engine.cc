@@ -128,7 +128,7 @@ void Engine::learn(Work& work, bool waits) {
   work.habit.store(nullptr, std::memory_order_relaxed);
   const base::Nanoseconds gap = clock_->now() - work.submitted;
   habit->waited(work.balance, waits ? gap : WaitingHabit::kLongestDelay);
-  // Who asks and asks does not drive.
+  // A caller that only polls does not drive the agent: wake the background thread.
   if (!waits) runner_.pay();
 }
 
@@ -205,7 +205,7 @@ Status Engine::let_stream_wait(Work& work, void* stream) {
   // It is late, or there is nothing on the device to wait for.
   if (!issued || work.on_device == nullptr) return wait(work, deadline);
   RONDE_RETURN_IF_ERROR(put_into_stream(work, stream, deadline));
-  // Nobody but the caller would look whether the job fails meanwhile.
+  // No thread but the caller's would notice that the job fails meanwhile.
   return caller_driven_.empty() ? Status() : wait(work, deadline);
 }
 

@@ -112,7 +112,8 @@ Result<Coordinator::Knowledge> Coordinator::find_out(Stall& stall) {
   return clock_.now() < stall.answer_by ? Knowledge::kAsking : Knowledge::kSilence;
 }
 
-// Those of which it is known who waits, and that some rank still waits; the oldest first.
+// The stalled tensors whose waiting ranks are known, and which some rank still waits for; the
+// oldest first.
 std::vector<StalledTensor> Coordinator::waiting_of(const Stall& stall) const {
   std::vector<StalledTensor> result;
   const Instant now = clock_.now();

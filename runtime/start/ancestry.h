@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environments with which a process and those above it were started: words that a launcher has
-// said are in all that is below it, and not in itself.
+// The environments with which a process and those above it were started: the variables of
+// a launcher are in all that is below it, and not in itself.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/start/words.h"
+#include "runtime/start/launchers.h"
 
 namespace ronde::runtime {
 
@@ -29,7 +29,7 @@ struct Ancestry {
 [[nodiscard]] Ancestry ancestry_of_this_process();
 
 // What an engine of a job of several ranks leaves in the environment of its process, so that a
-// child, which inherits the words of the rank's launcher, knows that they are not its own.
+// child, which inherits the variables of the rank's launcher, knows that they are not its own.
 struct RankMark {
   static constexpr const char* kVariable = "RONDE_RANK_PROCESS";
 

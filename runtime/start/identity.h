@@ -14,8 +14,8 @@
 //   TF_CONFIG     its chief is rank 0, its workers follow; the chief's address is the meeting point
 //   Slurm's srun  SLURM_PROCID SLURM_STEP_NUM_TASKS; the first host of the step is the meeting
 //                 point
-// Half of a launcher's words is an error where nobody else says that there are several ranks. So is
-// a child of a rank, which has inherited the words that made its parent one.
+// Half of a launcher's variables is an error where no other launcher has started several ranks. So
+// is a child of a rank, which has inherited the variables that made its parent one.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word of TF_CONFIG: its chief is rank 0, and its workers follow.
+// What TF_CONFIG tells: its chief is rank 0, and its workers follow.
 #include "base/words/tf_config.h"
 
 #include <variant>
@@ -9,8 +9,8 @@
 #include "base/process/secrets.h"
 #include "base/text.h"
 #include "base/wire/sha256.h"
+#include "runtime/start/launchers.h"
 #include "runtime/start/variables.h"
-#include "runtime/start/words.h"
 
 namespace ronde::runtime {
 
@@ -44,37 +44,37 @@ std::string job_of(const std::vector<std::string>& all) {
 
 }  // namespace
 
-MaybeWord word_of_tf_config(std::span<const std::string> environment) {
+MaybeInfo info_of_tf_config(std::span<const std::string> environment) {
   const auto text = variable(environment, "TF_CONFIG");
-  if (!text) return std::optional<Word>();
+  if (!text) return std::optional<LaunchInfo>();
   const auto read = base::read_tf_config(*text);
   if (const auto* const wrong = std::get_if<std::string>(&read)) {
     return Status::error(base::Code::kInvalidArgument, *wrong);
   }
   const auto& config = std::get<base::TfConfig>(read);
-  if (config.cluster.empty()) return std::optional<Word>();  // as TensorFlow does
+  if (config.cluster.empty()) return std::optional<LaunchInfo>();  // as TensorFlow does
 
   std::vector<std::string> all = config.addresses("chief");
   const auto chiefs = std::ssize(all);
   const auto& workers = config.addresses("worker");
   all.insert(all.end(), workers.begin(), workers.end());
-  Word word;
-  word.launcher = "whatever set TF_CONFIG";
-  word.variables = {"TF_CONFIG"};
-  word.said = "TF_CONFIG: " + config.type + " " + std::to_string(config.index);
-  word.job = job_of(all);
-  word.size = narrow<std::int32_t>(all.size());
-  word.of_more_than_ranks = !config.addresses("ps").empty();
+  LaunchInfo info;
+  info.launcher = "whatever set TF_CONFIG";
+  info.variables = {"TF_CONFIG"};
+  info.said = "TF_CONFIG: " + config.type + " " + std::to_string(config.index);
+  info.job = job_of(all);
+  info.size = narrow<std::int32_t>(all.size());
+  info.of_more_than_ranks = !config.addresses("ps").empty();
   if (config.type != "chief" && config.type != "worker") {
-    word.no_member = "TF_CONFIG makes this process " + config.type + " " +
+    info.no_member = "TF_CONFIG makes this process " + config.type + " " +
                      std::to_string(config.index) +
                      ", which is no rank of the training: only a chief and workers are";
-    return std::optional(std::move(word));
+    return std::optional(std::move(info));
   }
-  word.rank = narrow<std::int32_t>(config.index + (config.type == "worker" ? chiefs : 0));
-  word.said += " of " + std::to_string(word.size) + " ranks";
-  RONDE_ASSIGN_OR_RETURN(word.point, point_of(all));
-  return std::optional(std::move(word));
+  info.rank = narrow<std::int32_t>(config.index + (config.type == "worker" ? chiefs : 0));
+  info.said += " of " + std::to_string(info.size) + " ranks";
+  RONDE_ASSIGN_OR_RETURN(info.point, point_of(all));
+  return std::optional(std::move(info));
 }
 
 }  // namespace ronde::runtime

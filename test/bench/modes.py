@@ -20,6 +20,8 @@ import tempfile
 import threading
 import time
 
+from scaling_plot import document, rectangle, text
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKERS, SERVERS = 2, 2
 START = 1.0  # seconds until the chief is started
@@ -125,18 +127,14 @@ def bytes_cell(name, result):
 
 def svg(results):
     """Bars of images/s, with the accuracy beside each."""
-    width, row = 640, 28
     most = max(one["rate"] for _, one in results)
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{row * len(results) + 40}" '
-             'font-family="sans-serif" font-size="13">',
-             f'<text x="8" y="20">images/s of two workers, and accuracy on the test images</text>']
+    shapes = [text(8, 20, "images/s of two workers, and accuracy on the test images")]
     for i, (name, one) in enumerate(results):
-        y = 34 + row * i
+        y = 34 + 28 * i
         length = 330 * one["rate"] / most
-        lines.append(f'<text x="8" y="{y + 15}">{name}</text><rect x="170" y="{y}" width="{length:.0f}" height="20" '
-                     f'fill="#4878a8"/><text x="{176 + length:.0f}" y="{y + 15}">{one["rate"]:.0f}, '
-                     f'{100 * one["accuracy"]:.1f} %</text>')
-    return "\n".join([*lines, "</svg>"]) + "\n"
+        shapes += [text(8, y + 15, name), rectangle(170, y, length, 20, "#4878a8"),
+                   text(176 + length, y + 15, f'{one["rate"]:.0f}, {100 * one["accuracy"]:.1f} %')]
+    return document(640, 28 * len(results) + 40, shapes)
 
 
 def advice(by_name):

@@ -56,7 +56,7 @@ class Table(unittest.TestCase):
 
     def test_the_picture_has_a_bar_for_each_way(self):
         picture = run_main()[1]
-        self.assertEqual(picture.count("<rect"), len(modes.ways_of("", "", 100)))
+        self.assertEqual(picture.count('fill="#4878a8"'), len(modes.ways_of("", "", 100)))
 
 
 class Help(unittest.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture of ./dev scaling: a panel for each program, a bar for each layout of hosts."""
+"""The picture of ./dev scaling: a panel for each program, a bar for each layout of hosts. Its shapes draw others too."""
 
 import html
 import math
@@ -17,6 +17,11 @@ def text(x, y, content, *, size=13, anchor="start", fill="#222"):
 
 def rectangle(x, y, width, height, fill):
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"/>'
+
+
+def document(width, height, shapes):
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">\n'
+            '<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(shapes) + "\n</svg>\n")
 
 
 def tick_step(most):
@@ -105,5 +110,4 @@ def picture(rows, guide_minutes, cores):
         of_program = [row for row in rows if row.case.program == program]
         more, top = panel(top, of_program, cores, guide_minutes if program == programs[0] else ())
         shapes += more
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" font-family="sans-serif">\n'
-            f'<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(shapes) + "\n</svg>\n")
+    return document(WIDTH, top, shapes)

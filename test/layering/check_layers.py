@@ -4,6 +4,8 @@
 
     examples -> bindings -> runtime -> collectives -> fusion -> base        launcher -> base
 
+and programs alone -> base/flags.
+
 A layer is a top-level folder (or one of bindings/); a room is a folder of a layer, with the list of the rooms
 that it may include; nobody includes a plug-in's room. Also: MPI headers only in files or folders named for MPI,
 UCX headers only below a ucx/ folder, UCX's only below a ucx/ folder, CUDA's and NCCL's only below a cuda/ folder, and quoted includes are
@@ -19,6 +21,7 @@ import sys
 # A layer is a folder; the longest one that matches a file is its layer. Each may include itself and:
 LAYERS = {
     "base/words": [],
+    "base/flags": ["base/words"],
     "base": ["base/words"],
     "fusion": ["base"],
     "collectives": ["fusion", "base"],
@@ -27,9 +30,10 @@ LAYERS = {
     "bindings/cpp": ["public"],
     "bindings/mpi": ["public"],
     "bindings/torch": ["public"],
-    "bindings/trainer": ["public", "base/words"],
-    "launcher": ["base", "base/words"],
+    "bindings/trainer": ["public", "base/words", "base/flags"],
+    "launcher": ["base", "base/words", "base/flags"],
     "examples": ["public", "bindings/trainer"],
+    "examples/perf": ["public", "examples", "base/words", "base/flags"],
 }
 
 # The rooms of the layers that have any, from the ground floor up: a room may include itself, the layers below
@@ -102,7 +106,7 @@ MOST_FILES = 26
 # How the world outside includes Ronde. bindings/c and bindings/cpp own the headers behind it.
 PUBLIC_PREFIX = "ronde/"
 # Programs that are written as an outsider would write them see the C++ facade, and no other header of ours.
-FACADE_ONLY = {"bindings/trainer", "examples"}
+FACADE_ONLY = {"bindings/trainer", "examples", "examples/perf"}
 FACADE = "ronde/ronde.hpp"
 TORCH = "ronde/torch.hpp"  # the facade of programs with LibTorch
 C_ABI = "ronde/ronde.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callbacks that only the chief's room has.
+// The callbacks that write checkpoints and logs.
 #include "bindings/trainer/chief/callbacks.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void SaveCheckpoints::on_epoch(TrainingState& state) {
 void LogMetrics::on_start(TrainingState& state) {
   const auto every = gather_texts(replica_, "log/every", std::to_string(options_.every));
   options_.every = std::stoull(every.front());
-  // Whoever begins wants to know at once; a training that goes on does without its logs.
+  // A new training fails at once; one that resumes continues without logs.
   succeed_on_all(replica_, [&] {
     try {
       if (replica_.is_chief()) open(state.global_step);
@@ -80,7 +80,7 @@ void LogMetrics::on_step(TrainingState& state) {
   const double seconds = steady_seconds() - began_;
   const double mine = waited() - waited_;
   const Metrics step = learner_.last_step();
-  // The sums of the step, and what each rank has waited.
+  // The sums of the step, and how long each rank has waited.
   constexpr std::size_t kSums = 3;
   std::vector<double> all(kSums + static_cast<std::size_t>(replica_.size()));
   all[0] = step.loss_sum;
@@ -126,16 +126,16 @@ void LogMetrics::on_epoch(TrainingState& state) {
 
 void LogMetrics::write(std::uint64_t step, const Values& values) {
   if (!logs_) return;
-  bool failed = !writer_.wait({});  // a disk that hangs is waited for once
+  bool failed = !writer_.wait({});  // waits for a disk that hangs once
   if (!failed) {
     try {
       writer_.start([logs = logs_, step, values] { logs->write(step, values); });
       failed = !writer_.wait(options_.patience);
-      if (!failed) {  // only now the logs are not the writer's
+      if (!failed) {  // only now does the writing thread not use the logs
         writer_.rethrow();
         failed = logs_->failed();
       }
-    } catch (const std::exception&) {  // no thread, or no memory: logs end no training
+    } catch (const std::exception&) {  // no thread, or no memory: logs never end a training
       failed = true;
     }
   }

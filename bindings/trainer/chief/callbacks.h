@@ -25,11 +25,11 @@ inline constexpr const char* kLastEpochLoss = "last_epoch/loss";
 // The training loss where the session began: of its epoch so far, or of the last whole one.
 [[nodiscard]] double loss_before(const Supervisor& supervisor);
 
-// What fit() must know to go on where the supervisor's session stands.
+// The position from which fit() resumes: that of the supervisor's session.
 void go_on(FitOptions& options, const Supervisor& supervisor);
 
-// Saves as the supervisor's options say, keeps the best checkpoint besides, and ends fit() after
-// the step, or the batch of a validation, in which the ranks agree to stop. It must be the last
+// Saves checkpoints by the supervisor's options, keeps the best one too, and ends fit() after the
+// step, or the batch of a validation, in which the ranks agree to stop. It must be the last
 // callback, since the numbers of the others go into the checkpoint. On all ranks.
 class SaveCheckpoints final : public Callback {
  public:
@@ -40,7 +40,7 @@ class SaveCheckpoints final : public Callback {
   void on_step(TrainingState& state) override;
   void on_validation_batch(TrainingState& state) override;
   void on_epoch(TrainingState& state) override;
-  // Saves, since what follows may take long.
+  // Saves, since a validation may take long.
   void on_end(TrainingState& state) override;
 
  private:
@@ -52,8 +52,8 @@ class SaveCheckpoints final : public Callback {
 // directory of the chief's: each so many steps loss and accuracy of the step over all ranks,
 // learning rate, images per second, the chief's share of time in waits, and the straggler (the rank
 // that waited least); at the end of each epoch its loss and accuracy, and those of the validation.
-// Costs a small allreduce in each of these steps. On all ranks. That a file cannot be written to is
-// said, and that it can again; training goes on.
+// Costs a small allreduce in each of these steps. On all ranks. A file that cannot be written to is
+// reported, and so is its recovery; training continues.
 class LogMetrics final : public Callback {
  public:
   struct Options {
@@ -63,14 +63,14 @@ class LogMetrics final : public Callback {
     std::string ranks{};       // likewise: the table of ranks
     std::function<double(std::uint64_t step)> learning_rate{};
     Say say{};
-    Worker::Span patience = std::chrono::seconds(10);  // with a disk that hangs
+    Worker::Span patience = std::chrono::seconds(10);  // the timeout for a disk that hangs
   };
   // Both must outlive this object.
   LogMetrics(Replica& replica, const Learner& learner, Options options)
       : replica_(replica), learner_(learner), options_(std::move(options)) {}
 
-  // Collective. Throws AgreedError where the chief cannot write at all, unless training goes on
-  // from a checkpoint: then a line says so.
+  // Collective. Throws AgreedError where the chief cannot write at all; where training resumes from
+  // a checkpoint it prints a warning instead.
   void on_start(TrainingState& state) override;
   void on_step(TrainingState& state) override;
   void on_epoch(TrainingState& state) override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of one checkpoint, and training.json. The last line of state.json is the checksum of
-// all that stands before that line.
+// everything before that line.
 #include "bindings/trainer/chief/checkpoint.h"
 
 #include <zlib.h>
@@ -33,13 +33,13 @@ std::string sealed(const std::string& text) {
   return text + kChecksum + checksum_text(text) + "\"\n}\n";
 }
 
-// JSON has no other numbers.
+// JSON has only finite numbers.
 double require_finite(const std::string& name, double number) {
   if (!std::isfinite(number)) throw TrainerError("the number " + name + " is not finite");
   return number;
 }
 
-// What a value of a JSON object must be.
+// The type that a value of a JSON object must have.
 struct Kind {
   Json::value_t type;
   const char* name;
@@ -49,7 +49,7 @@ constexpr Kind kNumber{Json::value_t::number_float, "number"};
 constexpr Kind kText{Json::value_t::string, "text"};
 constexpr Kind kObject{Json::value_t::object, "object"};
 
-// A folder gets its name once both files are in it.
+// A folder gets its final name once both files are in it.
 std::string read_part(FileSystem& files, const std::string& file) {
   try {
     return read_file(files, file);
@@ -163,7 +163,7 @@ std::string to_state_json(const CheckpointState& state, const std::string& tenso
 
 std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
                                                         const std::string& file) {
-  // Ours has three levels, and one of a million would take gigabytes.
+  // Ours has three levels; one of a million would take gigabytes.
   const auto not_too_deep = [](int depth, auto, const auto&) { return depth <= 8; };
   const Json json = Json::parse(text, not_too_deep, /*allow_exceptions=*/false);
   if (!json.is_object()) {
@@ -200,7 +200,7 @@ std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
   for (const auto& [name, value] : flags.items()) {
     state.flags.emplace_back(name, get(flags, name, kText));
   }
-  // The first checkpoints had neither.
+  // The first version of the format had neither.
   if (json.contains("training")) state.training = get(json, "training", kText);
   for (const Json& name : json.value("moments", Json::array())) {
     if (!name.is_string()) throw Damaged(file + ": it has no texts in \"moments\"");
@@ -210,7 +210,7 @@ std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
 }
 
 std::string flags_that_differ(const CheckpointState& saved, const Flags& now) {
-  // Nothing where there is none.
+  // Nothing where it is missing.
   const auto value_in = [](const Flags& flags, const std::string& name) {
     const auto found = std::ranges::find(flags, name, &Flags::value_type::first);
     return found == flags.end() ? std::nullopt : std::optional(found->second);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is in a checkpoint, a folder with tensors.safetensors and state.json, and in training.json.
-// How such folders come and go is in checkpoint_directory.h.
+// How such folders are written and removed is in checkpoint_directory.h.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@
 
 namespace ronde::trainer {
 
-// How far a training has come, and what it must be to go on: everything but the tensors.
+// The state of a training, without the tensors: its progress, and what must match to resume it.
 struct CheckpointState {
   std::uint64_t global_step = 0;      // steps taken since the very first start
   std::uint64_t optimizer_steps = 0;  // what Adam corrects by
-  std::uint64_t epoch = 0;            // from 0: the one to go on with
-  std::uint64_t step_in_epoch = 0;    // its steps that are done: the sampler's position
+  std::uint64_t epoch = 0;            // from 0: the one to resume in
+  std::uint64_t step_in_epoch = 0;    // completed steps of it: the sampler's position
   Metrics epoch_sums;                 // of these steps, over all ranks
-  // What callbacks keep, such as "early_stopping/best". Finite numbers.
+  // The state of callbacks, such as "early_stopping/best". Finite numbers.
   std::map<std::string, double> numbers;
-  // What must be the same when training goes on: model, optimiser, schedule, data, seed.
+  // What must be equal when training resumes: model, optimiser, schedule, data, seed.
   Flags flags;
   std::string training;              // which one it is of (checkpoint_directory.h)
   std::vector<std::string> moments;  // the tensors that are the optimiser's, not the model's
@@ -54,7 +54,7 @@ void write_checkpoint(FileSystem& files, const std::string& folder, const Checkp
 // The state alone, likewise.
 [[nodiscard]] CheckpointState read_checkpoint_state(FileSystem& files, const std::string& folder);
 
-// What a user can do who cannot go on from a checkpoint.
+// The advice to a user whose training cannot resume from a checkpoint.
 inline constexpr const char* kInsteadOfGoingOn =
     ": use another --logdir, or --restore never, which replaces what is there";
 
@@ -66,17 +66,17 @@ void copy_tensors(const TensorsInBytes& from, const std::vector<StateTensor>& to
 // training.json: which training a directory's checkpoints must be of to count, and how it ended.
 struct TrainingRecord {
   std::string training;  // its name, drawn by chance; that of the first in a directory is empty
-  std::string job;       // which began it (RONDE_RESTART_JOB)
-  // Once it is over: at which step, what it was to reach, and the program's last line.
+  std::string job;       // that started it (RONDE_RESTART_JOB)
+  // Once it has finished: at which step, its goal, and the program's last line.
   std::optional<std::uint64_t> finished_step;
   std::string goal;
   std::string result;
 };
 
-// Throws FileError; where there is none, it is that of the first training in a directory. Damaged
-// where it is no longer what was written.
+// Throws FileError; where the file is missing, the record of the first training in a directory.
+// Throws Damaged where its checksum is wrong.
 [[nodiscard]] TrainingRecord read_training_record(FileSystem& files, const std::string& directory);
-// By one rename. Throws FileError.
+// Atomic, by one rename. Throws FileError.
 void write_training_record(FileSystem& files, const std::string& directory,
                            const TrainingRecord& record);
 
@@ -91,8 +91,8 @@ void write_training_record(FileSystem& files, const std::string& directory,
 [[nodiscard]] std::pair<CheckpointState, std::string> from_state_json(const std::string& text,
                                                                       const std::string& file);
 
-// Each flag that a training that goes on has otherwise than this state, with both values; empty:
-// none. Pure.
+// Each flag in which a resumed training differs from this state, with both values; empty: none.
+// Pure.
 [[nodiscard]] std::string flags_that_differ(const CheckpointState& saved, const Flags& now);
 
 }  // namespace ronde::trainer

@@ -44,8 +44,8 @@ CheckpointDirectory::CheckpointDirectory(FileSystem& files, const std::string& d
   take_stock();
 }
 
-// Tidies up what a killed owner has left, where a checkpoint that was being replaced comes back,
-// and looks at the others.
+// Cleans up after an owner that was killed: restores a checkpoint that was being replaced, and
+// lists the others.
 void CheckpointDirectory::take_stock() {
   const std::vector<CheckpointName> names = checkpoint_names_in(files_, directory_);
   std::set<std::uint64_t> whole;
@@ -186,7 +186,7 @@ CheckpointState CheckpointDirectory::adopt(const std::string& folder, const Rest
   return std::move(state);
 }
 
-// Rule 3: none of those that are there counts any more.
+// Rule 3: none of the existing ones is valid any more.
 void CheckpointDirectory::begin_training(const std::string& job) {
   record_ = {.training = std::to_string(files_.random()),
              .job = job,
@@ -303,7 +303,7 @@ void CheckpointDirectory::put_in_place(const std::string& unfinished, const std:
   }
 }
 
-// Rule 6. Whether anything could be removed.
+// Rule 6. Returns whether anything could be removed.
 bool CheckpointDirectory::make_room(std::uint64_t for_step) {
   const auto say_so = [&](std::uint64_t step) {
     say_("the disk is full: the " + of_step(step) + " is removed to make room for that of step " +
@@ -329,8 +329,8 @@ bool CheckpointDirectory::make_room(std::uint64_t for_step) {
   return false;
 }
 
-// Those that count but are too old, and those that this training has replaced. What cannot be read
-// stays.
+// Valid ones that are too old, and those of the training that this one has replaced. What cannot be
+// read is kept.
 void CheckpointDirectory::remove_old() {
   try {
     auto ours = static_cast<std::size_t>(
@@ -340,7 +340,7 @@ void CheckpointDirectory::remove_old() {
       if (found.trouble || (counts(found) && ours-- <= keep_) || stays(step)) continue;
       remove(step);
     }
-    // Whoever can mend one has as long for it as a whole one of its age would stay.
+    // It can be repaired by hand for as long as a complete one of its age would be kept.
     const auto oldest =
         std::ranges::find_if(found_, [this](const auto& one) { return counts(one.second); });
     if (oldest != found_.end()) remove_damaged(oldest->first);
@@ -354,8 +354,8 @@ void CheckpointDirectory::remove(std::uint64_t step) {
   found_.erase(step);
 }
 
-// It gets a name of ours first, so that half of it is never taken for a whole one, nor put in place
-// by one that was taken for dead.
+// Renames it to one of our temporary names first, so that a half-removed one never looks complete,
+// and a former owner that was presumed dead cannot put it back.
 void CheckpointDirectory::remove_folder(const std::string& path, std::uint64_t step) {
   const std::string ours = working_name(step) + std::string(kUnfinishedEnding);
   remove_path(files_, ours);

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of a training's checkpoints. Everything that decides which of them count, come and
-// go is in this file, and a model visits it: two starts at a time in all orders, a kill after each
-// system call, and each call failing.
+// The directory of a training's checkpoints. Everything that decides which of them are valid, added
+// and removed is in this file, and a model checker tests it: two starts at a time in all orders, a
+// kill after each system call, and each call failing.
 //
-// What lies there:
-// - step-N/           a whole checkpoint
-// - step-N.T.tmp/     one that the owner of term T writes or removes
-// - step-N.T.old.tmp/ one that another of the same step replaces
-// - step-N.damaged/   one that a start has found damaged, and has gone on without
-// - training.json     which training the checkpoints must be of to count, and its result
-// - owner-T, lock     who has the directory (owner.h)
+// Its contents:
+// - step-N/           a complete checkpoint
+// - step-N.T.tmp/     one that the owner of term T is writing or removing
+// - step-N.T.old.tmp/ one that is being replaced by another of the same step
+// - step-N.damaged/   one that failed its checks at a start, which went on from another
+// - training.json     the id of the training whose checkpoints are valid, and its result
+// - owner-T, lock     which process owns the directory (owner.h)
 //
 // Rules:
 // 1. A checkpoint is written as step-N.T.tmp; both files, the folder, the name and the directory
-//    are synced, and only then it is acknowledged.
+//    are synced, and only then is it acknowledged.
 // 2. Where step-N is there already it becomes step-N.T.old.tmp until the new one has its name. A
 //    start puts it back if neither has.
-// 3. A checkpoint counts if its state.json names the training that training.json names. Who begins
-//    anew, or goes on from another than the newest, writes a new name there, by one rename: from
-//    then on all others count for nothing. They are removed once the first one of the new training
-//    is acknowledged, and never before.
-// 4. A restart of the same job, told by its name in training.json, goes on with what it has begun.
-// 5. A start goes on from the newest one that counts and is whole. It passes over those that are
-//    provably damaged alone; one that cannot be read, or none that is whole, ends it. If there are
-//    checkpoints and none counts, it must be told what to do.
-// 6. Of those that count the last `keep` stay, the newest acknowledged one and the best. A damaged
-//    one that was put aside stays until it is older than all of these. Where the disk is full these
-//    damaged ones go first, then the oldest of the others, and then the write is tried again.
-// 7. Whoever finds its owner-T gone writes no more.
+// 3. A checkpoint is valid if its state.json has the training id of training.json. A start that
+//    begins anew, or resumes from another than the newest, writes a new id there, by one rename:
+//    from then on all older ones are invalid. They are removed once the first one of the new
+//    training is acknowledged, and never before.
+// 4. A restart of the same job, known by its name in training.json, resumes what the job began.
+// 5. A start resumes from the newest valid checkpoint that is complete. It skips only those that
+//    are provably damaged; one that cannot be read, or none that is complete, is an error. If there
+//    are checkpoints and none is valid, the user must choose (--restore).
+// 6. Of the valid ones the last `keep` are kept, the newest acknowledged one and the best. A
+// damaged
+//    one that was renamed is kept until it is older than all of these. Where the disk is full the
+//    damaged ones are removed first, then the oldest of the others, and the write is retried.
+// 7. A process whose owner-T is gone writes no more.
 #pragma once
 
 #include <cstddef>
@@ -49,12 +50,12 @@ struct RestoreOptions {
   // auto: the newest, if there is any; must: the newest; never: begin anew; best; step-N; or the
   // path of a checkpoint elsewhere.
   std::string how = "auto";
-  std::string job{};            // empty: no restart can be told from a first start
-  Flags flags{};                // what must be the same
-  bool accept_changes = false;  // what is not is said, not refused
+  std::string job{};            // empty: a restart looks like a first start
+  Flags flags{};                // that must be equal
+  bool accept_changes = false;  // where they are not, warn instead of refusing
 };
 
-// What is to be written, as it was when it was asked for.
+// The state to write, copied when the save was requested.
 struct Snapshot {
   CheckpointState state;
   std::string tensors;           // a file's bytes
@@ -64,27 +65,27 @@ struct Snapshot {
 // Thread safety: belongs to one thread at a time, but for beat().
 class CheckpointDirectory {
  public:
-  // Makes the directory where it is missing, takes it, and tidies up what the killed have left.
-  // Throws DataError where another training has it, or where it cannot be written.
+  // Makes the directory where it is missing, takes ownership, and cleans up after processes that
+  // were killed. Throws DataError where another training owns it, or where it cannot be written.
   CheckpointDirectory(FileSystem& files, const std::string& directory, std::size_t keep, Say say,
                       const OwnerPatience& patience = {});
 
-  // Reads a checkpoint into `tensors`; none: the training begins anew. Throws TrainerError with
-  // what to do: for one of another model or with other flags, and as rule 5 says.
+  // Reads a checkpoint into `tensors`; nothing: the training begins anew. Throws TrainerError with
+  // what to do, for one of another model or with other flags, and by rule 5.
   std::optional<CheckpointState> restore(const RestoreOptions& options,
                                          const std::vector<StateTensor>& tensors);
-  // Whether it is acknowledged; where not, a line says why. restore() has been called before.
+  // Returns whether it is acknowledged; if not, prints why. Call restore() first.
   bool write(Snapshot& snapshot);
-  // The smallest metric of those that were acknowledged.
+  // The smallest metric of the acknowledged checkpoints.
   [[nodiscard]] std::optional<double> best() const;
 
   [[nodiscard]] const TrainingRecord& record() const noexcept { return record_; }
-  // The training is over, or (empty) goes on. Throws FileError.
+  // Records that the training has finished, or (empty) continues. Throws FileError.
   void set_finished(std::optional<std::uint64_t> step, const std::string& goal,
                     const std::string& result);
   void beat() { owner_.beat(); }
 
-  // For those who only read.
+  // For readers.
   [[nodiscard]] static std::vector<std::uint64_t> steps(FileSystem& files,
                                                         const std::string& directory);
 
@@ -121,8 +122,8 @@ class CheckpointDirectory {
   const Say say_;
   TrainingRecord record_;
   std::map<std::uint64_t, Found> found_;
-  std::set<std::uint64_t> damaged_;      // put aside
-  std::optional<std::uint64_t> newest_;  // acknowledged: what a restart would go on from
+  std::set<std::uint64_t> damaged_;      // renamed
+  std::optional<std::uint64_t> newest_;  // acknowledged: from which a restart would resume
   struct Best {
     double metric;
     std::uint64_t step;

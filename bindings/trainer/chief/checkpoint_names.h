@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of checkpoints in their directory: "step-<step>" of a whole one, and with an ending of
-// one that is being written, replaced or damaged.
+// The names of checkpoints in their directory: "step-<step>" of a complete one, and with a suffix
+// of one that is being written, being replaced, or damaged.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ inline constexpr std::string_view kDamagedEnding = ".damaged";
 
 struct CheckpointName {
   std::uint64_t step;
-  std::string ending;  // empty: that of a whole one
+  std::string ending;  // empty: of a complete one
 };
 
 // Empty for a name that is none of these.
 [[nodiscard]] std::optional<CheckpointName> parse_checkpoint_name(const std::string& name);
-// Those of a directory, in no order.
+// All of a directory, in no order.
 [[nodiscard]] std::vector<CheckpointName> checkpoint_names_in(FileSystem& files,
                                                               const std::string& directory);
 // "<directory>/step-<step>".

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that writes, and the command that follows it.
+// The thread that writes, and the command that runs after each write.
 #include "bindings/trainer/chief/checkpoints.h"
 #include "bindings/trainer/chief/checkpoint_names.h"
 
@@ -25,7 +25,7 @@ namespace ronde::trainer {
 
 namespace {
 
-// Runs a command of the user's, with a variable more; empty: it ended well.
+// Runs a command of the user's, with one more environment variable; empty: it succeeded.
 std::string run_command(const std::string& command, const std::string& variable,
                         Worker::Span patience) {
   std::vector<char*> environment;
@@ -36,8 +36,8 @@ std::string run_command(const std::string& command, const std::string& variable,
   std::array<char*, 4> argv{words[0].data(), words[1].data(), words[2].data(), nullptr};
   posix_spawnattr_t how{};
   posix_spawnattr_init(&how);
-  posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);  // all of it can be ended
-  // What the program wants to read is not the command's, which may read for ever.
+  posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP);  // to kill all that it starts
+  // It gets no standard input: that is the program's, and the command might wait for it for ever.
   posix_spawn_file_actions_t files{};
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -64,7 +64,7 @@ std::string run_command(const std::string& command, const std::string& variable,
 
 }  // namespace
 
-// The writer's while it writes, and the caller's in between.
+// Used by the writing thread while it writes, and by the caller in between.
 struct Checkpoints::Shared {
   Shared(const CheckpointOptions& how, Say saying, FileSystem& files, const OwnerPatience& patience)
       : options(how),
@@ -85,10 +85,10 @@ struct Checkpoints::Shared {
   }
 
   const CheckpointOptions options;
-  std::atomic<bool> left_alone{false};  // by a caller that has given up on this disk
+  std::atomic<bool> left_alone{false};  // by a caller that has timed out on this disk
   const Say say;
   CheckpointDirectory directory;
-  Snapshot snapshot;  // its memory is used again: fresh memory costs more than a copy
+  Snapshot snapshot;  // its memory is reused: fresh memory costs more than a copy
   std::atomic<bool> acknowledged{true};
 };
 
@@ -160,7 +160,7 @@ void Checkpoints::leave_alone() {
 }
 
 bool Checkpoints::is_best(double metric) {
-  if (writer_.wait({})) best_ = shared_->directory.best();  // what was on its way may have failed
+  if (writer_.wait({})) best_ = shared_->directory.best();  // the write may have failed
   return std::isfinite(metric) && (!best_ || metric < *best_);
 }
 

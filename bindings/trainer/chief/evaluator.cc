@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for checkpoints, and scoring them in order.
+// Polls for checkpoints, and scores them in order.
 #include "bindings/trainer/chief/evaluator.h"
 
 #include <chrono>
@@ -32,11 +32,12 @@ class Evaluator {
     for (const StateTensor& one : tensors) names_.insert(one.name);
   }
 
-  // How many it has scored.
+  // Returns how many it has scored.
   std::size_t run() {
     for (std::chrono::duration<double> idle{}; idle.count() < options_.idle_seconds;
          idle += kBetweenLooks) {
-      const bool lives = shows_life();  // before the look, so that the last step is seen
+      const bool lives =
+          shows_life();  // before listing the directory, so that the last step is not missed
       if (look() || lives) idle = {};
       if (!trains_ && record_.finished_step && seen_ && *seen_ >= *record_.finished_step) {
         say("the training has finished");
@@ -50,7 +51,7 @@ class Evaluator {
   }
 
  private:
-  // Scores what is new; whether anything was.
+  // Scores the new checkpoints; returns whether there were any.
   bool look() {
     owner_.beat();
     record_ = read_training_record(files_, options_.directory);
@@ -62,7 +63,7 @@ class Evaluator {
       try {
         if (!load(step)) continue;
       } catch (const DataError& error) {
-        // It may just be replaced by another one of the same step, so it is looked at once more.
+        // It may be in the middle of being replaced by another of the same step: retry once.
         if (!again) break;
         // It is damaged, or the training has removed it in the meantime.
         say("checkpoint skipped: " + std::string(error.what()));
@@ -77,7 +78,7 @@ class Evaluator {
     return found;
   }
 
-  // Whether a training is at work there, as far as that has shown since the last call.
+  // Whether a training has shown a heartbeat there since the last call.
   bool shows_life() {
     std::string sign;
     try {
@@ -91,7 +92,7 @@ class Evaluator {
     if (options_.say) options_.say(line);
   }
 
-  // Goes on where an earlier evaluator of the same training has ended.
+  // Resumes after the last step of an earlier evaluator of the same training.
   void follow(const std::string& training) {
     if (training_ == training) return;
     const std::string file = logs_ + "/training";
@@ -106,7 +107,7 @@ class Evaluator {
     log_.reset();
   }
 
-  // False: it is of another training.
+  // Returns false for a checkpoint of another training.
   bool load(std::uint64_t step) {
     const std::string folder = checkpoint_path(options_.directory, step);
     if (read_checkpoint_state(files_, folder).training != training_) return false;
@@ -134,9 +135,9 @@ class Evaluator {
   std::optional<TrainingLogs> log_;
   TrainingRecord record_;
   std::optional<std::string> training_;
-  bool anew_ = false;                    // it is not the one that an earlier evaluator has seen
-  std::optional<std::uint64_t> seen_;    // the last step that is done with
-  std::optional<std::uint64_t> unread_;  // the last one that was looked at
+  bool anew_ = false;                    // not the training of the earlier evaluator
+  std::optional<std::uint64_t> seen_;    // the last step that was scored or skipped
+  std::optional<std::uint64_t> unread_;  // the last one that could not be read
   std::string sign_;
   bool trains_ = false;
   std::size_t scored_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process beside a training that scores each checkpoint of it; it is no rank of the job.
+// A process beside a training that evaluates each of its checkpoints; it is no rank of the job.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 namespace ronde::trainer {
 
 struct EvaluatorOptions {
-  std::string directory;       // of the checkpoints; it need not be there yet
-  double idle_seconds = 60.0;  // without a new checkpoint or any other sign of a training
+  std::string directory;       // of the checkpoints; need not exist yet
+  double idle_seconds = 60.0;  // without a new checkpoint or a heartbeat of a training
   Say say{};
-  FileSystem* files = &disk();  // of the checkpoints; between two looks it pauses
+  FileSystem* files = &disk();  // of the checkpoints; it also sleeps between two polls
 };
 
 // Loads each checkpoint, as it appears, into `tensors` (parameters and statistics; the moments are
 // left out), and calls `score`. Writes "evaluation/loss" and "evaluation/accuracy" as event files
 // and metrics.jsonl in <directory>/eval. Ends after the last checkpoint of a training that has
-// finished, or after `idle_seconds`, and says which. A damaged one is skipped by name. Steps that
-// an earlier evaluator has scored are not scored again. Returns how many were scored.
-// Throws TrainerError for a checkpoint of another model, and where another evaluator is at work.
+// finished, or after `idle_seconds`, and prints which. A damaged one is skipped with a warning.
+// Steps that an earlier evaluator has scored are not scored again. Returns how many were scored.
+// Throws TrainerError for a checkpoint of another model, and where another evaluator is running.
 std::size_t evaluate_checkpoints(const EvaluatorOptions& options,
                                  const std::vector<StateTensor>& tensors,
                                  const std::function<Metrics()>& score);

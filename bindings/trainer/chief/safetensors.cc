@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header as JSON, and the checks of a header that anyone may have written.
+// The header as JSON, and the validation of an untrusted header.
 #include "bindings/trainer/chief/safetensors.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Place {
   Shape shape;
 };
 
-// Anyone may have chosen this text: it is cut, and made printable.
+// Untrusted text: it is truncated, and made printable.
 std::string quoted(const std::string& text) {
   constexpr std::size_t kMost = 40;
   using OnBadUtf8 = nlohmann::json::error_handler_t;
@@ -62,7 +62,7 @@ std::string header_of(std::span<const StateTensor> tensors,
   return text;
 }
 
-// Whatever is thrown begins with the file.
+// Every error begins with the file.
 class TensorsReader {
  public:
   TensorsReader(std::string_view bytes, const std::string& file) : file_(file) {
@@ -79,7 +79,7 @@ class TensorsReader {
 
   // Together they cover the data.
   TensorsInBytes read() const {
-    // A header has three levels. One of a million would take gigabytes, and is refused on the way.
+    // A header has three levels. One of a million would take gigabytes, so parsing stops there.
     const auto refuse_depth = [this](int depth, auto, const auto&) {
       constexpr int kMostLevels = 8;
       if (depth > kMostLevels) fail("the header is nested too deeply: the file is damaged");

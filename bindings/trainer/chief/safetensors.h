@@ -17,7 +17,7 @@
 
 namespace ronde::trainer {
 
-// Bytes that are provably not what was written.
+// Bytes that are provably corrupt.
 class Damaged : public DataError {
  public:
   using DataError::DataError;
@@ -38,10 +38,10 @@ using TensorsInBytes = std::map<std::string, TensorInBytes>;
                                          const std::map<std::string, std::string>& metadata = {},
                                          std::string memory = {});
 
-// Finds the tensors in such bytes, whoever has written them; only F32 is known. Throws Damaged, in
-// one line that begins with `file`, for whatever does not fit: a header that is longer than the
-// file, no JSON or JSON in too many levels, another type, places that overlap, leave gaps or lie
-// outside, a count that overflows.
+// Parses such bytes, from any (untrusted) writer; only F32 is supported. Throws Damaged, in one
+// line that begins with `file`, for a header that is longer than the file, invalid JSON or JSON
+// with too many levels, another type, offsets that overlap, leave gaps or are out of range, a count
+// that overflows.
 [[nodiscard]] TensorsInBytes from_safetensors(std::string_view bytes, const std::string& file);
 
 }  // namespace ronde::trainer

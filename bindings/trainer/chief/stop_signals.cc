@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handlers that only leave notes: the training loop looks at them between steps.
+// Handlers that only set flags, which the training loop reads between steps.
 #include "bindings/trainer/chief/stop_signals.h"
 
 #include <unistd.h>
@@ -18,13 +18,13 @@ namespace {
 
 constexpr std::array kSignals{SIGTERM, SIGUSR2, SIGUSR1};
 
-// Whoever ends a whole group of processes may reach one twice: by itself, and through its launcher.
+// A signal to a process group may arrive twice: directly, and forwarded by the launcher.
 constexpr std::int64_t kSameRequestNs = 1'000'000'000;
 
-// A handler has no argument of ours, so its notes have a place of their own.
+// A signal handler takes no argument of ours, so its flags are static.
 struct Notes {
-  std::atomic<pid_t> process{0};               // that these are of
-  std::atomic<std::int64_t> first_stop_ns{0};  // 0: no stop was asked for
+  std::atomic<pid_t> process{0};               // that installed the handlers
+  std::atomic<std::int64_t> first_stop_ns{0};  // 0: no stop was requested
   std::atomic<unsigned> saves{0};
 };
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
@@ -42,7 +42,7 @@ std::int64_t now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// What the signal does where nobody handles it.
+// The default action of the signal.
 void do_default(int number) noexcept {
   static_cast<void>(std::signal(number, SIG_DFL));
   static_cast<void>(std::raise(number));
@@ -57,12 +57,12 @@ extern "C" void ronde_trainer_note_signal(int number) {
     const std::int64_t now = now_ns();
     std::int64_t first = 0;
     if (notes().first_stop_ns.compare_exchange_strong(first, now)) return;
-    // Whoever sends a second SIGTERM does not want to wait.
+    // A second SIGTERM means: do not wait.
     if (number == SIGTERM && now - first > kSameRequestNs) do_default(number);
   }
 }
 
-// The handlers belong to the process, and to its first and last object.
+// The handlers are the process's: the first object installs them, the last one removes them.
 class Handlers {
  public:
   void take() {

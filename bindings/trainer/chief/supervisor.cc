@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the chief does, and what the ranks agree on in every step.
+// The chief's part, and what the ranks agree on in every step.
 #include "bindings/trainer/chief/supervisor.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::vector<StateTensor> tensors_of(const Model& model, Optimizer& optimizer) {
   return tensors;
 }
 
-// With other flags it would be another training, whatever its end.
+// With other flags it would be another training, wherever it ends.
 std::string goal_with_flags(std::string goal, const Flags& flags) {
   for (const auto& [name, value] : flags) goal += ' ' + name + ' ' + value;
   return goal;
@@ -124,7 +124,7 @@ void Supervisor::begin() {
   last_save_ = steady_seconds();
 }
 
-// They follow each forward pass, also that of a step that fails.
+// Every forward pass changes them, also that of a step that fails.
 void Supervisor::keep_statistics() {
   if (!checkpoints_) return;
   kept_statistics_.clear();
@@ -156,7 +156,7 @@ void Supervisor::restore_on_chief() {
         record.goal == goal_with_flags(options_.goal, flags)) {
       result_ = record.result;
     } else {
-      checkpoints_->set_finished({});  // it was another training, or a part of this one
+      checkpoints_->set_finished({});  // of another training, or of a shorter one
     }
   }
   const auto left = seconds_to_stop(options_.max_seconds, checkpoints_ != nullptr);
@@ -186,7 +186,7 @@ void Supervisor::say_resumed(double parts) const {
       ": results agree to rounding, and not with a normalisation over each part alone");
 }
 
-// The others take the chief's state, which is small, as text, and its tensors.
+// Broadcasts the chief's state, which is small, as text, and its tensors.
 void Supervisor::share_state() {
   std::string mine;
   if (is_chief()) {
@@ -207,7 +207,7 @@ void Supervisor::share_state() {
   optimizer_.set_steps(state_.optimizer_steps);
   if (distributed_ != nullptr) {
     distributed_->set_global_step(state_.global_step);
-    distributed_->broadcast_statistics();  // which it keeps, for a step that is refused
+    distributed_->broadcast_statistics();  // kept there, for a step that is refused
   }
 }
 
@@ -223,7 +223,7 @@ void Supervisor::step_done(const Metrics& mine) {
   try {
     replica_.allreduce("supervisor/step", numbers, Reduction::kSum);
   } catch (const Error&) {
-    count_step();  // it is done, only its sums are missing
+    count_step();  // it is complete, only its sums are missing
     throw;
   }
   count_step();
@@ -237,7 +237,7 @@ void Supervisor::step_done(const Metrics& mine) {
   save({}, {});
 }
 
-// What is saved is the state of all ranks.
+// The saved state is that of all ranks.
 void Supervisor::require_same_replicas() {
   if (distributed_ != nullptr && saves_) distributed_->require_same_replicas();
 }
@@ -276,7 +276,7 @@ void Supervisor::epoch_done(std::optional<double> metric) {
   state_.step_in_epoch = 0;
   sums_before_ = state_.epoch_sums = {};
   if (!checkpoints_ || !metric || !checkpoints_->is_best(*metric)) return;
-  // A disk that hangs is waited for once, not in each epoch.
+  // Waits for a disk that hangs once, not in each epoch.
   save(metric, waited_for_ == saved_step_ ? Worker::Span{} : checkpoints_->patience());
 }
 
@@ -301,13 +301,14 @@ bool Supervisor::save(std::optional<double> best, Worker::Span patience) {
   return false;
 }
 
-// Another rank has died, or has closed its engine since it threw something, between two updates:
-// what the last step has come to is whole.
+// Another rank has died, or has closed its engine after an exception, between two updates: the
+// state after the last step is consistent.
 void Supervisor::save_for_the_dead(const Error& error) {
   const bool ended = error.status() == RONDE_PEER_FAILED || error.status() == RONDE_CLOSED;
   if (!ended || !checkpoints_ || !options_.save_on_failure) return;
-  if (optimizer_.steps() != state_.optimizer_steps) return;  // an update whose step was not done
-  if (state_.global_step == 0) return;  // nothing is lost, and old checkpoints would go for it
+  if (optimizer_.steps() != state_.optimizer_steps)
+    return;                             // an update whose step did not complete
+  if (state_.global_step == 0) return;  // nothing is lost, and it would replace old checkpoints
   for (std::size_t i = 0; i < statistics_.size(); ++i) {
     std::ranges::copy(kept_statistics_[i], statistics_[i].values.begin());
   }
@@ -328,7 +329,8 @@ void Supervisor::end() {
     try {
       checkpoints_->set_finished(state_.global_step, goal_with_flags(options_.goal, state_.flags),
                                  *result_);
-    } catch (const DataError& error) {  // no loss: it ends once more, from its last checkpoint
+    } catch (
+        const DataError& error) {  // no loss: a restart finishes again, from its last checkpoint
       say(error.what());
     }
   });
@@ -337,7 +339,7 @@ void Supervisor::end() {
       (checkpoints_ ? ", saved in " + options_.logdir : ": nothing is saved without a logdir"));
 }
 
-// A save that has failed is tried once more.
+// Retries a failed save once.
 void Supervisor::require_saved() {
   if (!checkpoints_) return;
   constexpr int kTries = 2;

@@ -21,30 +21,29 @@
 
 namespace ronde::trainer {
 
-// What counts is what the chief's say; those of the other ranks are not asked.
+// Only the chief's are used; those of the other ranks are ignored.
 struct SupervisorOptions {
   std::string logdir;             // checkpoints and logs; empty: nothing is saved
-  std::function<void()> init{};   // where nothing is restored; empty: nothing to do
+  std::function<void()> init{};   // called where nothing is restored; may be empty
   double save_model_secs = 60.0;  // 0: not by time
   std::uint64_t save_steps = 0;   // 0: not by steps
   std::size_t keep = 5;           // checkpoints, besides the best
-  double save_timeout = 300.0;    // seconds that the disk has for the last save, and after_save
+  double save_timeout = 300.0;    // seconds for the last save, and for after_save
   std::string after_save{};       // a shell command for each save (CheckpointOptions)
   // auto (the newest checkpoint, if there is any), must, never (begin anew), best, step-N, or the
   // path of a checkpoint elsewhere.
   std::string restore = "auto";
-  bool accept_changes = false;  // what differs from the checkpoint is said, not refused
+  bool accept_changes = false;  // flags that differ from the checkpoint: warn only
   bool save_on_failure = true;  // when another rank has died: the state after the last step
   double max_seconds = 0.0;     // stop after so many; 0: before the end of Slurm's job, if in one
   int stopped_exit_code = kExitStopped;
-  // What a training that goes on must have in common with the one before, besides the optimiser,
-  // its schedule and the model's tensors, which are compared anyway. Dataset::settings() has the
-  // data's.
+  // What must be equal when a training resumes, besides the optimiser, its schedule and the model's
+  // tensors, which are compared anyway. Dataset::settings() has the data's.
   Flags flags{};
-  std::string goal{};  // with which flags a finished training is the one that is asked for
+  std::string goal{};  // the flags that say when a training is finished
   Say say{};           // prints the chief's lines; empty: on standard output
   FileSystem* files =
-      &disk();  // where logdir is; must outlive the supervisor, and what hangs in it
+      &disk();  // of logdir; must outlive the supervisor, and a call that hangs in it
 };
 
 // Usage, on every rank:
@@ -64,10 +63,10 @@ struct SupervisorOptions {
 //   return supervisor.exit_code();
 //
 // The ranks agree in every step on whether to stop, by an allreduce of six numbers. The chief
-// alone decides when to save, and reads and writes files; the others need not see its disk. A
-// checkpoint that cannot be written is a line, and training goes on; but there is no end without
-// an error before the last state is on the disk. A checkpoint that is due while the one before is
-// still being written is passed over, with a line. Before each checkpoint, and after each epoch,
+// alone decides when to save, and reads and writes files; the others need no access to its disk. A
+// checkpoint that cannot be written is a warning, and training continues; but it is an error if the
+// last state is not on the disk at the end. A checkpoint that is due while the previous one is
+// still being written is skipped, with a warning. Before each checkpoint, and after each epoch,
 // the ranks' states are compared (DistributedOptimizer::require_same_replicas()).
 //
 // Thread safety: belongs to the thread of its model.
@@ -75,7 +74,7 @@ class Supervisor {
  public:
   // All but `options` must outlive this object.
   Supervisor(Replica& replica, const Model& model, Optimizer& optimizer, SupervisorOptions options);
-  // Restores the steps that its schedule counts by as well.
+  // Also restores the step count of its schedule.
   Supervisor(Replica& replica, const Model& model, DistributedOptimizer& optimizer,
              SupervisorOptions options);
   Supervisor(const Supervisor&) = delete;
@@ -85,55 +84,56 @@ class Supervisor {
   [[nodiscard]] bool is_chief() const { return replica_.is_chief(); }
   [[nodiscard]] const std::string& logdir() const noexcept { return options_.logdir; }
 
-  // Collective. The chief initialises or restores, all get its parameters, moments, statistics and
-  // counters, and the body runs, which ends by itself or because of should_stop(). Then the chief
-  // saves, and all return once that is on the disk. Throws AgreedError where the chief cannot
-  // restore what it must (its exit_code() says whether another start may), or its last state is
-  // not on the disk. After an exception of the body nothing is saved, but where another rank has
-  // died: then the chief saves what the last step has come to. One session to an object.
+  // Collective. The chief initialises or restores and broadcasts its parameters, moments,
+  // statistics and counters, and the body runs until it returns, by itself or because of
+  // should_stop(). Then the chief saves, and all return once that is on the disk. Throws
+  // AgreedError where the chief cannot restore (its exit_code() says whether a restart may help),
+  // or its last state is not on the disk. After an exception of the body nothing is saved, except
+  // where another rank has died: then the chief saves the state after the last step. One session
+  // per object.
   void managed_session(const std::function<void()>& body);
 
-  // After the session: all ranks have stopped before the end, and their state is saved.
+  // After the session: whether all ranks have stopped before the end, with their state saved.
   [[nodiscard]] bool stopped() const noexcept { return stopping_ && !result_; }
-  // With what the process should end: 0, or stopped_exit_code, or 1: stopped, and nothing is saved
-  // for want of a logdir.
+  // The exit code for the process: 0, or stopped_exit_code, or 1: stopped, and nothing is saved
+  // since there is no logdir.
   [[nodiscard]] int exit_code() const noexcept {
     return !stopped() ? 0 : saves_ ? options_.stopped_exit_code : kExitFailure;
   }
-  // What finish() was given, in this session or in an earlier one with the same goal, to which
-  // nothing is left to do: then the body does not run.
+  // The text given to finish(), in this session or in an earlier one with the same goal; in the
+  // latter case the training is finished and the body does not run.
   [[nodiscard]] const std::optional<std::string>& result() const noexcept { return result_; }
 
-  // What follows is for the body.
+  // For the body:
 
-  // Where training stands, since the very first start: steps taken, the epoch (from 0), and the
-  // steps of it that are done, with their sums over all ranks when the session began.
+  // The progress since the very first start: steps taken, the epoch (from 0), and its completed
+  // steps, with their sums over all ranks when the session began.
   [[nodiscard]] std::uint64_t global_step() const noexcept { return state_.global_step; }
   [[nodiscard]] std::uint64_t epoch() const noexcept { return state_.epoch; }
   [[nodiscard]] std::uint64_t step_in_epoch() const noexcept { return state_.step_in_epoch; }
   [[nodiscard]] const Metrics& sums_before() const noexcept { return sums_before_; }
   // Collective, after each step; `mine` are this rank's sums of the epoch in this session. Saves
-  // where it is time to.
+  // when a checkpoint is due.
   void step_done(const Metrics& mine = {});
   // Collective, after each epoch. The chief's metric counts: where it is the smallest so far a
   // checkpoint is saved, and kept until there is a smaller one.
   void epoch_done(std::optional<double> metric = {});
-  // Collective: looks for a wish to stop, between things that take long and are no steps.
+  // Collective: checks for a requested stop, between long operations that are no steps.
   void look();
-  // Saves the last step, where that is not done: before something that takes long.
+  // Saves the last step, if it is not saved yet: before a long operation.
   void save();
-  // Whether all ranks stop now, after the same step: one was sent SIGTERM, or has called stop().
+  // Whether all ranks stop now, after the same step: one has received SIGTERM or called stop().
   [[nodiscard]] bool should_stop() const noexcept { return stopping_; }
   // Asks all ranks to stop after the next step.
   void stop() noexcept { stop_asked_ = true; }
 
-  // Numbers that are saved and restored, the same on all ranks: what callbacks must not forget.
+  // Numbers that are saved and restored, equal on all ranks: the state of callbacks.
   [[nodiscard]] std::map<std::string, double>& numbers() noexcept { return state_.numbers; }
   [[nodiscard]] const std::map<std::string, double>& numbers() const noexcept {
     return state_.numbers;
   }
 
-  // At the end of a training: what result() will be now, and when it is started again.
+  // At the end of a training: sets result(), also for a later start.
   void finish(std::string result) { result_ = std::move(result); }
 
  private:
@@ -156,16 +156,16 @@ class Supervisor {
   Optimizer& optimizer_;
   DistributedOptimizer* distributed_ = nullptr;
   const SupervisorOptions options_;
-  std::vector<StateTensor> tensors_;                 // all that a checkpoint holds
+  std::vector<StateTensor> tensors_;                 // all of a checkpoint
   std::vector<StateTensor> statistics_;              // of these
-  std::vector<std::vector<float>> kept_statistics_;  // after the last step that was done
+  std::vector<std::vector<float>> kept_statistics_;  // after the last completed step
   std::unique_ptr<Checkpoints> checkpoints_;         // on the chief, with a logdir
   std::optional<StopSignals> signals_;               // during the session
-  CheckpointState state_;                            // after the last step that was done
+  CheckpointState state_;                            // after the last completed step
   Metrics sums_before_;
-  std::optional<std::uint64_t> saved_step_;          // handed over to be written
-  std::optional<std::uint64_t> passed_over_beside_;  // of which a line was said
-  std::optional<std::uint64_t> waited_for_;          // in vain, for all of save_timeout
+  std::optional<std::uint64_t> saved_step_;          // given to the writing thread
+  std::optional<std::uint64_t> passed_over_beside_;  // for which a warning was printed
+  std::optional<std::uint64_t> waited_for_;          // without success, for all of save_timeout
   std::optional<std::string> result_;
   std::optional<double> stop_at_;  // by steady_seconds()
   double last_save_ = 0.0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread for what may hang, such as a disk: whoever waits for it has a deadline, and at the end
-// it is left alone if it does not come back.
+// A thread for calls that may hang, such as those to a disk: waits for it have a timeout, and in
+// the end it is detached if it does not return.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace ronde::trainer {
 
-// Does one job at a time. What jobs refer to must live as long as they do: share it with them.
+// Runs one job at a time. Jobs may outlive this object: they must share ownership of what they use.
 //
 // Thread safety: belongs to one thread.
 class Worker {
@@ -25,19 +25,19 @@ class Worker {
     if (thread_.joinable()) wait({}) ? thread_.join() : thread_.detach();
   }
 
-  // Waits until nothing is being done, at most so long; whether it is so.
+  // Waits until no job runs, at most so long; returns whether none does.
   bool wait(Span patience) const {
     return !done_.valid() || done_.wait_for(patience) == std::future_status::ready;
   }
-  // The last one must be done. Each job has a thread of its own: throws std::system_error where
-  // none can be made, and then nothing is being done.
+  // The previous job must have ended. Each job has a thread of its own: throws std::system_error,
+  // and runs nothing, where none can be made.
   void start(std::function<void()> job) {
     if (thread_.joinable()) thread_.join();
     std::packaged_task<void()> task(std::move(job));
     done_ = task.get_future();
     thread_ = std::thread(std::move(task));
   }
-  // Throws what the last one has thrown, which must be done.
+  // Rethrows the exception of the last job, which must have ended.
   void rethrow() {
     if (done_.valid()) done_.get();
   }

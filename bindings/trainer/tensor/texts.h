@@ -5,8 +5,6 @@
 
 #include <locale.h>
 
-#include <array>
-#include <charconv>
 #include <clocale>
 #include <cstdarg>
 #include <cstddef>
@@ -14,9 +12,13 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
-#include <system_error>
+
+#include "base/words/number_text.h"
 
 namespace ronde::trainer {
+
+using base::exact_text;
+using base::number_text;
 
 namespace detail {
 
@@ -37,13 +39,6 @@ class ClassicLocale {
   const locale_t before_;
 };
 
-inline std::string digits_text(double number, int digits) {
-  std::array<char, 64> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), number,
-                                          std::chars_format::general, digits);
-  return {text.data(), end};
-}
-
 }  // namespace detail
 
 // As printf() writes it in the C locale.
@@ -59,22 +54,6 @@ inline std::string digits_text(double number, int digits) {
   std::vsnprintf(text.data(), text.size() + 1, format, again);
   va_end(again);
   return text;
-}
-
-// The fewest digits, but at least 6, from which the same number is read.
-[[nodiscard]] inline std::string exact_text(double number) {
-  constexpr int kEnough = 17;
-  for (int digits = 6;; ++digits) {
-    std::string text = detail::digits_text(number, digits);
-    double read = 0.0;
-    std::from_chars(text.data(), text.data() + text.size(), read);
-    if (digits >= kEnough || read == number) return text;
-  }
-}
-
-// As "%.15g" of the C locale writes it: what was written with so many digits is what it was.
-[[nodiscard]] inline std::string number_text(double number) {
-  return detail::digits_text(number, 15);
 }
 
 // The value of an environment variable; nothing where it is not set or empty, as launchers and

@@ -31,7 +31,7 @@ using base::Status;
 namespace {
 
 // UCX's number for what ends tell each other beside messages.
-constexpr unsigned kWords = 1;
+constexpr unsigned kPartings = 1;
 
 // The longest sleep of say_good_bye(), in milliseconds.
 constexpr std::int64_t kLongestPoll = 100;
@@ -171,14 +171,14 @@ Status End::start() {
   RONDE_RETURN_IF_ERROR(chosen ? open_worker_in(config.ports) : open_worker(0).status());
   RONDE_RETURN_IF_ERROR(
       check(ucx_.worker_get_efd(worker_, &descriptor_), "asking UCX for a descriptor"));
-  ucp_am_handler_param_t words{};
-  words.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                     UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  words.id = kWords;
-  words.cb = &End::on_word;
-  words.arg = this;
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kPartings;
+  handler.cb = &End::on_parting;
+  handler.arg = this;
   RONDE_RETURN_IF_ERROR(
-      check(ucx_.worker_set_am_recv_handler(worker_, &words), "registering with UCX"));
+      check(ucx_.worker_set_am_recv_handler(worker_, &handler), "registering with UCX"));
   ucp_address_t* address = nullptr;
   std::size_t length = 0;
   RONDE_RETURN_IF_ERROR(
@@ -269,33 +269,34 @@ End::~End() {
 }
 
 // UCX calls it inside progress().
-ucs_status_t End::on_word(void* end, const void* header, std::size_t header_bytes, void* /*data*/,
-                          std::size_t /*bytes*/, const ucp_am_recv_param_t* /*parameters*/) {
+ucs_status_t End::on_parting(void* end, const void* header, std::size_t header_bytes,
+                             void* /*data*/, std::size_t /*bytes*/,
+                             const ucp_am_recv_param_t* /*parameters*/) {
   End& me = *static_cast<End*>(end);
-  Spoken spoken{};
-  if (header_bytes != sizeof spoken) return UCS_OK;
-  std::memcpy(&spoken, header, sizeof spoken);
-  if (spoken.rank < 0 || spoken.rank >= me.host_.size) return UCS_OK;
-  Farewell& farewell = me.peers_[base::narrow<std::size_t>(spoken.rank)].farewell;
-  if (spoken.word == Word::kAnswer) {
+  PartingMessage message{};
+  if (header_bytes != sizeof message) return UCS_OK;
+  std::memcpy(&message, header, sizeof message);
+  if (message.rank < 0 || message.rank >= me.host_.size) return UCS_OK;
+  Farewell& farewell = me.peers_[base::narrow<std::size_t>(message.rank)].farewell;
+  if (message.kind == Parting::kAnswer) {
     farewell = Farewell::kOver;
   } else if (farewell == Farewell::kNone || farewell == Farewell::kSaid) {
     farewell = Farewell::kHeard;
-    me.answers_owed_.push_back(spoken.rank);
+    me.answers_owed_.push_back(message.rank);
   }
   return UCS_OK;
 }
 
-void End::say(Word word, int peer) {
+void End::send_parting(Parting kind, int peer) {
   const auto endpoint = endpoint_to(peer);
   if (!endpoint.ok()) return;  // it is gone already
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_AM_SEND_FLAG_EAGER;
-  const Spoken& spoken = word == Word::kGoodBye ? good_bye_ : answer_;
+  const PartingMessage& message = kind == Parting::kGoodBye ? good_bye_ : answer_;
   owed_ = true;
   void* const request =
-      ucx_.am_send_nbx(*endpoint, kWords, &spoken, sizeof spoken, nullptr, 0, &parameters);
+      ucx_.am_send_nbx(*endpoint, kPartings, &message, sizeof message, nullptr, 0, &parameters);
   if (UCS_PTR_IS_PTR(request)) ucx_.request_free(request);
 }
 
@@ -303,7 +304,7 @@ void End::answer(int peer) {
   Peer& other = peers_[base::narrow<std::size_t>(peer)];
   if (other.farewell != Farewell::kHeard) return;
   other.farewell = Farewell::kAnswered;
-  say(Word::kAnswer, peer);
+  send_parting(Parting::kAnswer, peer);
   if (other.endpoint == nullptr || other.failure != UCS_OK) return;
   const ucp_request_param_t parameters{};
   void* const request = ucx_.ep_flush_nbx(other.endpoint, &parameters);
@@ -324,7 +325,7 @@ void End::say_good_bye(const base::Clock& clock, base::Instant deadline) {
     if (peer.endpoint == nullptr || peer.failure != UCS_OK) continue;
     if (peer.farewell != Farewell::kNone) continue;
     peer.farewell = Farewell::kSaid;
-    say(Word::kGoodBye, rank);
+    send_parting(Parting::kGoodBye, rank);
   }
   const auto all_may_leave = [&] {
     return std::all_of(peers_.begin(), peers_.end(),

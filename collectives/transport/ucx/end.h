@@ -105,11 +105,11 @@ class End {
     void* flush = nullptr;  // UCX's request that ends when the answer has left; null: there is none
   };
 
-  // What ends tell each other beside messages.
-  enum class Word : std::int32_t { kGoodBye, kAnswer };
-  struct Spoken {
+  // What ends send each other beside messages, before they close.
+  enum class Parting : std::int32_t { kGoodBye, kAnswer };
+  struct PartingMessage {
     std::int32_t rank;
-    Word word;
+    Parting kind;
   };
 
   struct Slot : MessageSlot {
@@ -126,9 +126,10 @@ class End {
   [[nodiscard]] base::Status check_message(int peer, int tag) const;
   base::Result<ucp_ep_h> endpoint_to(int peer);
   static void on_lost(void* peer, ucp_ep_h endpoint, ucs_status_t status);
-  static ucs_status_t on_word(void* end, const void* header, std::size_t header_bytes, void* data,
-                              std::size_t bytes, const ucp_am_recv_param_t* parameters);
-  void say(Word word, int peer);
+  static ucs_status_t on_parting(void* end, const void* header, std::size_t header_bytes,
+                                 void* data, std::size_t bytes,
+                                 const ucp_am_recv_param_t* parameters);
+  void send_parting(Parting kind, int peer);
   void answer(int peer);
   [[nodiscard]] bool may_leave(const Peer& peer) const;
   // Takes a slot for a message that UCX can be given now.
@@ -148,9 +149,9 @@ class End {
   const ronde_transport_host& host_;  // of whoever opened this end; it outlives it
   const base::ForkMark process_;
   std::atomic<bool> abandoned_{false};
-  // UCX may read what is said until it has left.
-  const Spoken good_bye_{host_.rank, Word::kGoodBye};
-  const Spoken answer_{host_.rank, Word::kAnswer};
+  // UCX may read them until they have left.
+  const PartingMessage good_bye_{host_.rank, Parting::kGoodBye};
+  const PartingMessage answer_{host_.rank, Parting::kAnswer};
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;

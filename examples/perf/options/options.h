@@ -4,19 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "base/flags/flags.h"
 #include "examples/perf/options/types.h"
 
 namespace ronde::perf {
 
-// An error of the user's command line: exit code 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+using base::flags::UsageError;
 
 // Fewer repetitions tell nothing about the noise, which --baseline has to know.
 inline constexpr std::uint64_t kBaselineRepetitions = 5;

@@ -1,26 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws panels with logarithmic axes: time, bandwidth, and the ratio to Ronde where others ran too.
+// Panels have logarithmic axes: time, bandwidth, and the ratio to Ronde where others ran too. Bars
+// begin at 0, so that their lengths compare.
 #include "examples/perf/report/plot.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <set>
 #include <string_view>
 #include <vector>
 
-#include "examples/perf/report/svg.h"
+#include "base/words/number_text.h"
+#include "base/words/svg.h"
 
 namespace ronde::perf {
 
 namespace {
 
-using svg::number;
-using svg::plain;
-using svg::Style;
-using svg::write_line;
-using svg::write_text;
+using base::number_text;
+using base::Picture;
+
+struct Style {
+  std::string_view contender;
+  std::string_view label;
+  std::string_view colour;  // of a palette that colour-blind readers can tell apart
+  std::string_view dash;
+  double width;
+};
+
+constexpr std::array<Style, 6> kStyles{{
+    {"memcpy", "memcpy by every rank", "#777777", "5 4", 1.6},
+    {"line", "TCP alone", "#777777", "5 4", 1.6},
+    {"mpi", "MPI as it comes", "#0072b2", "", 1.8},
+    {"mpi-best", "MPI, best algorithm (segmented ring)", "#56b4e9", "", 1.8},
+    {"ronde-flat", "Ronde, one flat tensor", "#e69f00", "", 1.8},
+    {"ronde", "Ronde", "#d55e00", "", 3.0},  // last, so that it lies on top
+}};
+constexpr const char* kTitle = "font-size=\"18\" font-weight=\"bold\"";
+constexpr const char* kFooter = "font-size=\"12\" fill=\"#444444\"";
+
+std::string fill_of(const Style& style) { return "fill=\"" + std::string(style.colour) + "\""; }
+
+std::string stroke_of(const Style& style) {
+  std::string stroke = "stroke=\"" + std::string(style.colour) + "\" stroke-width=\"" +
+                       Picture::number(style.width) + "\"";
+  if (style.dash.empty()) return stroke;
+  return stroke + " stroke-dasharray=\"" + std::string(style.dash) + "\"";
+}
+
+std::string place_of(const Key& key) { return key.in_place ? ", in place" : ", out of place"; }
+
+// The rows of one picture: those of the first key, of all sizes and contenders.
+std::vector<const Summary*> rows_of_picture(std::span<const Summary> summaries) {
+  const bool in_place =
+      std::ranges::any_of(summaries, [](const Summary& each) { return each.key.in_place; });
+  std::vector<const Summary*> rows;
+  for (const Summary& each : summaries) {
+    const Key& first = summaries.front().key;
+    if (each.key.model == first.model && each.key.in_place == in_place &&
+        each.key.dtype == first.dtype && each.key.op == first.op && each.key.bytes != 0 &&
+        each.min_us > 0) {
+      rows.push_back(&each);
+    }
+  }
+  return rows;
+}
 
 constexpr double kPanelWidth = 460;
 constexpr double kPanelHeight = 380;
@@ -32,6 +78,14 @@ constexpr double kRight = 32;
 constexpr std::size_t kMostLabels = 8;
 constexpr double kHeight = kTop + kPanelHeight + 96;
 
+constexpr double kBarsLeft = 300;
+constexpr double kLength = 560;
+constexpr double kBarsRight = 170;  // for the number behind a bar
+constexpr double kBarsTop = 64;
+constexpr double kRow = 44;
+constexpr double kThickness = 24;
+constexpr double kBelow = 60;
+
 std::string size_label(double bytes) {
   constexpr std::array<const char*, 4> kUnits{"B", "KiB", "MiB", "GiB"};
   std::size_t unit = 0;
@@ -39,7 +93,7 @@ std::string size_label(double bytes) {
     bytes /= 1024;
     ++unit;
   }
-  return plain(bytes) + " " + kUnits[unit];
+  return number_text(bytes, 6) + " " + kUnits[unit];
 }
 
 // A logarithmic axis of `length` picture units, from 0.
@@ -64,12 +118,12 @@ Axis size_axis(const std::vector<const Summary*>& rows) {
 
 // Draws a line at each size that was measured, and labels eight of them at most, the largest
 // included.
-void write_size_axis(std::string& picture, const Axis& axis, const std::set<std::uint64_t>& sizes) {
+void write_size_axis(Picture& picture, const Axis& axis, const std::set<std::uint64_t>& sizes) {
   const std::size_t step = (sizes.size() + kMostLabels - 1) / kMostLabels;
   std::size_t left = sizes.size();
   for (const std::uint64_t size : sizes) {
     const double x = axis.at(static_cast<double>(size));
-    write_line(picture, x, 0, x, kPanelHeight, "stroke=\"#e4e4e4\"");
+    picture.line(x, 0, x, kPanelHeight, "stroke=\"#e4e4e4\"");
     if (--left % step != 0) continue;
     const std::string label = size_label(static_cast<double>(size));
     // A label in the middle below its line, but never beyond the panel.
@@ -77,19 +131,18 @@ void write_size_axis(std::string& picture, const Axis& axis, const std::set<std:
     const bool first = x < half;
     const bool last = x > kPanelWidth - half;
     const double at = first ? 0 : last ? kPanelWidth : x;
-    write_text(picture,
-               {at, kPanelHeight + 18,
-                first  ? "start"
-                : last ? "end"
-                       : "middle",
-                "font-size=\"12\""},
-               label);
+    picture.text({at, kPanelHeight + 18,
+                  first  ? "start"
+                  : last ? "end"
+                         : "middle",
+                  "font-size=\"12\""},
+                 label);
   }
-  write_text(picture, {kPanelWidth / 2, kPanelHeight + 40, "middle", "font-size=\"13\""},
-             "size of the vector");
+  picture.text({kPanelWidth / 2, kPanelHeight + 40, "middle", "font-size=\"13\""},
+               "size of the vector");
 }
 
-void write_value_axis(std::string& picture, const Axis& axis, std::string_view unit) {
+void write_value_axis(Picture& picture, const Axis& axis, std::string_view unit) {
   const int first = static_cast<int>(std::floor(std::log10(axis.least)));
   const int last = static_cast<int>(std::ceil(std::log10(axis.most)));
   const bool labels_between = last - first <= 3;
@@ -98,16 +151,14 @@ void write_value_axis(std::string& picture, const Axis& axis, std::string_view u
       const double value = part * std::pow(10.0, power);
       if (value < axis.least || value > axis.most) continue;
       const double y = kPanelHeight - axis.at(value);
-      write_line(picture, 0, y, kPanelWidth, y,
-                 part == 1.0 ? "stroke=\"#d0d0d0\"" : "stroke=\"#efefef\"");
+      picture.line(0, y, kPanelWidth, y, part == 1.0 ? "stroke=\"#d0d0d0\"" : "stroke=\"#efefef\"");
       if (part == 1.0 || labels_between) {
-        write_text(picture, {-8, y + 4, "end", "font-size=\"12\""}, plain(value));
+        picture.text({-8, y + 4, "end", "font-size=\"12\""}, number_text(value, 6));
       }
     }
   }
-  write_text(picture,
-             {-kPanelHeight / 2, -56, "middle", "font-size=\"13\" transform=\"rotate(-90)\""},
-             unit);
+  picture.text({-kPanelHeight / 2, -56, "middle", "font-size=\"13\" transform=\"rotate(-90)\""},
+               unit);
 }
 
 // What a panel shows of a row: the median, and the best and the worst repetition.
@@ -121,28 +172,26 @@ using ValuesOf = std::function<Values(const Summary&)>;
 
 // Draws a line through the medians, a dot for each, and a bar from the best repetition to the
 // worst.
-void write_curve(std::string& picture, const std::vector<const Summary*>& rows, const Style& style,
+void write_curve(Picture& picture, const std::vector<const Summary*>& rows, const Style& style,
                  const Axis& sizes, const Axis& values, const ValuesOf& values_of) {
-  const std::string colour(style.colour);
-  std::string points;
-  std::string marks;
+  const std::string bar =
+      "stroke=\"" + std::string(style.colour) + "\" stroke-width=\"1\" opacity=\"0.7\"";
+  Picture::Points points;
+  std::vector<Values> shown;
   for (const Summary* row : rows) {
     if (row->contender != style.contender) continue;
-    const Values shown = values_of(*row);
-    const double x = sizes.at(static_cast<double>(row->key.bytes));
-    const double y = kPanelHeight - values.at(shown.median);
-    points += number(x) + "," + number(y) + " ";
-    write_line(marks, x, kPanelHeight - values.at(shown.best), x,
-               kPanelHeight - values.at(shown.worst),
-               "stroke=\"" + colour + "\" stroke-width=\"1\" opacity=\"0.7\"");
-    marks += "<circle cx=\"" + number(x) + "\" cy=\"" + number(y) + "\" r=\"" +
-             number(style.width) + "\" fill=\"" + colour + "\"/>\n";
+    shown.push_back(values_of(*row));
+    points.emplace_back(sizes.at(static_cast<double>(row->key.bytes)),
+                        kPanelHeight - values.at(shown.back().median));
   }
   if (points.empty()) return;
-  picture += "<polyline fill=\"none\" stroke=\"" + colour + "\" stroke-width=\"" +
-             number(style.width) + "\"";
-  if (!style.dash.empty()) picture += " stroke-dasharray=\"" + std::string(style.dash) + "\"";
-  picture += " points=\"" + points + "\"/>\n" + marks;
+  picture.curve(points, stroke_of(style));
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const auto [x, y] = points[i];
+    picture.line(x, kPanelHeight - values.at(shown[i].best), x,
+                 kPanelHeight - values.at(shown[i].worst), bar);
+    picture.circle(x, y, style.width, fill_of(style));
+  }
 }
 
 struct Panel {
@@ -151,7 +200,7 @@ struct Panel {
   ValuesOf values_of;
 };
 
-void write_panel(std::string& picture, double left, const Panel& panel,
+void write_panel(Picture& picture, double left, const Panel& panel,
                  const std::vector<const Summary*>& rows) {
   double least = panel.values_of(*rows.front()).median;
   double most = least;
@@ -164,17 +213,16 @@ void write_panel(std::string& picture, double left, const Panel& panel,
   }
   const Axis values{least / 1.3, most * 1.3, kPanelHeight};
   const Axis sizes = size_axis(rows);
-  picture += "<g transform=\"translate(" + number(left) + "," + number(kTop) + ")\">\n";
-  write_text(picture, {kPanelWidth / 2, -12, "middle", "font-size=\"15\" font-weight=\"bold\""},
-             panel.title);
+  picture.begin_group(left, kTop);
+  picture.text({kPanelWidth / 2, -12, "middle", "font-size=\"15\" font-weight=\"bold\""},
+               panel.title);
   write_size_axis(picture, sizes, measured);
   write_value_axis(picture, values, panel.unit);
-  picture += "<rect width=\"" + number(kPanelWidth) + "\" height=\"" + number(kPanelHeight) +
-             "\" fill=\"none\" stroke=\"#444444\"/>\n";
-  for (const Style& style : svg::kStyles) {
+  picture.rectangle(0, 0, kPanelWidth, kPanelHeight, "fill=\"none\" stroke=\"#444444\"");
+  for (const Style& style : kStyles) {
     write_curve(picture, rows, style, sizes, values, panel.values_of);
   }
-  picture += "</g>\n";
+  picture.end_group();
 }
 
 std::vector<Panel> panels_of(const std::vector<const Summary*>& rows) {
@@ -198,38 +246,39 @@ std::vector<Panel> panels_of(const std::vector<const Summary*>& rows) {
   return panels;
 }
 
-void write_legend(std::string& picture, const std::vector<const Summary*>& rows) {
+void write_legend(Picture& picture, const std::vector<const Summary*>& rows) {
   double x = kLeft;
-  for (auto style = svg::kStyles.rbegin(); style != svg::kStyles.rend(); ++style) {
+  for (auto style = kStyles.rbegin(); style != kStyles.rend(); ++style) {
     const bool there = std::any_of(rows.begin(), rows.end(), [style](const Summary* row) {
       return row->contender == style->contender;
     });
     if (!there) continue;
-    std::string stroke = "stroke=\"" + std::string(style->colour) + "\" stroke-width=\"" +
-                         number(style->width) + "\"";
-    if (!style->dash.empty()) stroke += " stroke-dasharray=\"" + std::string(style->dash) + "\"";
-    write_line(picture, x, 52, x + 28, 52, stroke);
-    picture += "<circle cx=\"" + number(x + 14) + "\" cy=\"52.0\" r=\"" + number(style->width) +
-               "\" fill=\"" + std::string(style->colour) + "\"/>\n";
-    write_text(picture, {x + 36, 57, "start", "font-size=\"14\""}, style->label);
+    picture.line(x, 52, x + 28, 52, stroke_of(*style));
+    picture.circle(x + 14, 52, style->width, fill_of(*style));
+    picture.text({x + 36, 57, "start", "font-size=\"14\""}, style->label);
     x += 36 + 28 + 7.6 * static_cast<double>(style->label.size());
   }
 }
 
-// Returns the rows of one picture: those of the first key, of all sizes.
-std::vector<const Summary*> rows_of_picture(std::span<const Summary> summaries) {
-  std::vector<const Summary*> rows;
-  bool in_place = false;
-  for (const Summary& each : summaries) in_place = in_place || each.key.in_place;
-  for (const Summary& each : summaries) {
-    const Key& first = summaries.front().key;
-    if (each.key.in_place != in_place || each.key.dtype != first.dtype || each.key.op != first.op ||
-        each.key.bytes == 0 || !(each.min_us > 0)) {
-      continue;
-    }
-    rows.push_back(&each);
-  }
-  return rows;
+// Time and range of one contender.
+void write_bar(Picture& picture, const Summary& row, double y, double per_us) {
+  const auto known = std::ranges::find(kStyles, row.contender, &Style::contender);
+  const Style style =
+      known != kStyles.end() ? *known : Style{row.contender, row.contender, "#777777", "", 1.8};
+  const bool ours = row.contender == kRonde;
+  const double length = row.median_us * per_us;
+  const double middle = y + kThickness / 2;
+  picture.text({kBarsLeft - 10, middle + 5, "end", "font-size=\"14\""},
+               ours && row.tensors > 1 ? "Ronde, tensor by tensor" : style.label);
+  picture.rectangle(kBarsLeft, y, length, kThickness, fill_of(style));
+  picture.line(kBarsLeft + row.min_us * per_us, middle, kBarsLeft + row.max_us * per_us, middle,
+               "stroke=\"#222222\" stroke-width=\"1.5\"");
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), ours ? "%.1f ms" : "%.1f ms (%.2f x)",
+                row.median_us / 1e3, row.ratio);
+  picture.text({kBarsLeft + std::max(length, row.max_us * per_us) + 8, middle + 5, "start",
+                "font-size=\"13\""},
+               text.data());
 }
 
 }  // namespace
@@ -238,13 +287,12 @@ std::string plot(std::span<const Summary> summaries, const std::string& machine)
   const std::vector<const Summary*> rows = rows_of_picture(summaries);
   const std::vector<Panel> panels = rows.empty() ? std::vector<Panel>() : panels_of(rows);
   const auto count = static_cast<double>(std::max<std::size_t>(panels.size(), 2));
-  std::string picture =
-      svg::begin(kLeft + count * kPanelWidth + (count - 1) * kGap + kRight, kHeight);
+  Picture picture(kLeft + count * kPanelWidth + (count - 1) * kGap + kRight, kHeight);
   if (!rows.empty()) {
     const Key& key = rows.front()->key;
-    write_text(picture, {kLeft, 28, "start", "font-size=\"18\" font-weight=\"bold\""},
-               key.operation + " of " + key.dtype + (key.op == "none" ? "" : ", " + key.op) +
-                   (key.in_place ? ", in place" : ", out of place"));
+    picture.text({kLeft, 28, "start", kTitle}, key.operation + " of " + key.dtype +
+                                                   (key.op == "none" ? "" : ", " + key.op) +
+                                                   place_of(key));
     write_legend(picture, rows);
     double left = kLeft;
     for (const Panel& panel : panels) {
@@ -252,12 +300,34 @@ std::string plot(std::span<const Summary> summaries, const std::string& machine)
       left += kPanelWidth + kGap;
     }
   }
-  write_text(picture, {kLeft, kHeight - 26, "start", "font-size=\"12\" fill=\"#444444\""}, machine);
-  write_text(picture, {kLeft, kHeight - 10, "start", "font-size=\"12\" fill=\"#444444\""},
-             "Medians over the repetitions of the p50 of the slowest rank; bars from the best "
-             "repetition to the worst. All axes logarithmic.");
-  picture += "</svg>\n";
-  return picture;
+  picture.text({kLeft, kHeight - 26, "start", kFooter}, machine);
+  picture.text({kLeft, kHeight - 10, "start", kFooter},
+               "Medians over the repetitions of the p50 of the slowest rank; bars from the best "
+               "repetition to the worst. All axes logarithmic.");
+  return picture.svg();
+}
+
+std::string bars(std::span<const Summary> summaries, const std::string& machine) {
+  const std::vector<const Summary*> rows = rows_of_picture(summaries);
+  const double height = kBarsTop + kRow * static_cast<double>(rows.size()) + kBelow;
+  Picture picture(kBarsLeft + kLength + kBarsRight, height);
+  if (!rows.empty()) {
+    const Key& key = rows.front()->key;
+    picture.text({20, 32, "start", kTitle},
+                 "Gradients of " + key.model + ", " + key.dtype + ", " + key.op + place_of(key));
+    double longest = 0;
+    for (const Summary* row : rows) longest = std::max({longest, row->median_us, row->max_us});
+    double y = kBarsTop;
+    for (const Summary* row : rows) {
+      write_bar(picture, *row, y, kLength / longest);
+      y += kRow;
+    }
+  }
+  picture.text({20, height - 28, "start", kFooter}, machine);
+  picture.text({20, height - 12, "start", kFooter},
+               "Medians over the repetitions of the p50 of the slowest rank; thin lines from the "
+               "best repetition to the worst; in brackets the time over Ronde's.");
+  return picture.svg();
 }
 
 }  // namespace ronde::perf

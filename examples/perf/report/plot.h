@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A picture of latency and bandwidth over the sizes, as SVG. Pure.
+// Pictures of what was measured, as SVG; `machine` is written below. Each draws the first
+// operation, model, dtype and op among the summaries, in place if that was measured. Pure.
 #pragma once
 
 #include <span>
@@ -9,8 +10,9 @@
 
 namespace ronde::perf {
 
-// Draws the first operation, dtype and op among the summaries, in place if that was measured.
-// `machine` is written below the picture.
+// Latency and bandwidth over the sizes.
 [[nodiscard]] std::string plot(std::span<const Summary> summaries, const std::string& machine);
+// A bar of the time for each contender of one model.
+[[nodiscard]] std::string bars(std::span<const Summary> summaries, const std::string& machine);
 
 }  // namespace ronde::perf

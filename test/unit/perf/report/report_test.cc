@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "examples/perf/report/bars.h"
 #include "examples/perf/report/baseline.h"
 #include "examples/perf/report/plot.h"
 

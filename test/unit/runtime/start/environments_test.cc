@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Environments as people have them: innocent ones, which make a job of one or of the right ranks,
-// and guilty ones, in which each process would train alone without a word.
+// and guilty ones, in which each process would train alone without a info.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "base/process/environment.h"
 #include "runtime/start/ancestry.h"
 #include "runtime/start/identity.h"
-#include "runtime/start/words.h"
+#include "runtime/start/launchers.h"
 
 namespace ronde::runtime {
 namespace {

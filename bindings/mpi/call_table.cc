@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory is a file in /dev/shm, which has a name for no longer than the ranks need to find it.
-#include "bindings/mpi/words.h"
+#include "bindings/mpi/call_table.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -48,7 +48,7 @@ std::uint64_t call_of_mpi(int count, int element_bytes) {
          static_cast<std::uint64_t>(element_bytes) << kOpShift;
 }
 
-std::unique_ptr<Words> Words::open(MPI_Comm communicator, int rank, int size) {
+std::unique_ptr<CallTable> CallTable::open(MPI_Comm communicator, int rank, int size) {
   const std::size_t bytes = bytes_for(size);
   Name name{};
   void* memory = MAP_FAILED;
@@ -64,20 +64,20 @@ std::unique_ptr<Words> Words::open(MPI_Comm communicator, int rank, int size) {
   PMPI_Barrier(communicator);
   if (rank == 0) shm_unlink(name.data());
   if (memory == MAP_FAILED) return nullptr;
-  return std::make_unique<Words>(static_cast<Word*>(memory), rank, size);
+  return std::make_unique<CallTable>(static_cast<Entry*>(memory), rank, size);
 }
 
-Words::~Words() { munmap(words_, bytes_for(size_)); }
+CallTable::~CallTable() { munmap(entries_, bytes_for(size_)); }
 
-void Words::enter(int communicator, std::uint64_t number, std::uint64_t call) {
-  Word& mine = at(rank_, communicator);
+void CallTable::enter(int communicator, std::uint64_t number, std::uint64_t call) {
+  Entry& mine = at(rank_, communicator);
   mine.calls.at(number % 2).store(call, std::memory_order_relaxed);
   mine.number.store(number, std::memory_order_release);
 }
 
-void Words::give_up() { at(rank_, kCommunicators).number.store(1, std::memory_order_release); }
+void CallTable::give_up() { at(rank_, kCommunicators).number.store(1, std::memory_order_release); }
 
-Meeting Words::look(int communicator, std::uint64_t number) const {
+Meeting CallTable::look(int communicator, std::uint64_t number) const {
   const auto call_of_rank = [&](int rank) {
     return at(rank, communicator).calls.at(number % 2).load(std::memory_order_relaxed);
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ends of a job are called, which are worth another start, and when it comes.
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launchers that speak in plain variables, and what is special in the words of each.
-#include "runtime/start/words.h"
+// The launchers that set plain variables, and what is special about each.
+#include "runtime/start/launchers.h"
 
 #include <algorithm>
 #include <array>
@@ -20,30 +20,30 @@ using base::Status;
 
 namespace {
 
-Status refused_words(const std::string& text) {
+Status refused_launch(const std::string& text) {
   return Status::error(Code::kInvalidArgument, text);
 }
 
 // Rank and size; size may be unknown.
-Status read_numbers(const Launcher& launcher, Environment environment, Word& word) {
+Status read_numbers(const Launcher& launcher, Environment environment, LaunchInfo& info) {
   const auto read = [&](std::string_view name, std::int64_t least, std::int32_t& number) -> Status {
     const auto text = name.empty() ? std::nullopt : variable(environment, name);
     if (!text) return {};
     const std::string known(name);
     RONDE_ASSIGN_OR_RETURN(const auto value, whole_number(known, *text, least, kMostRanks));
     number = narrow<std::int32_t>(value);
-    word.variables.push_back(known);
-    word.said += (word.said.empty() ? "" : " ") + known + "=" + *text;
+    info.variables.push_back(known);
+    info.said += (info.said.empty() ? "" : " ") + known + "=" + *text;
     return {};
   };
-  RONDE_RETURN_IF_ERROR(read(launcher.rank, 0, word.rank));
-  RONDE_RETURN_IF_ERROR(read(launcher.size, 1, word.size));
-  if (word.rank < 0) word.rank = 0;  // the only one
-  if (word.size < 0 || word.rank < word.size) return {};
-  return refused_words(std::string(launcher.rank) + "=" + std::to_string(word.rank) +
-                       " is no rank of a job of " + std::string(launcher.size) + "=" +
-                       std::to_string(word.size) + ": ranks count from 0 to " +
-                       std::to_string(word.size - 1));
+  RONDE_RETURN_IF_ERROR(read(launcher.rank, 0, info.rank));
+  RONDE_RETURN_IF_ERROR(read(launcher.size, 1, info.size));
+  if (info.rank < 0) info.rank = 0;  // the only one
+  if (info.size < 0 || info.rank < info.size) return {};
+  return refused_launch(std::string(launcher.rank) + "=" + std::to_string(info.rank) +
+                        " is no rank of a job of " + std::string(launcher.size) + "=" +
+                        std::to_string(info.size) + ": ranks count from 0 to " +
+                        std::to_string(info.size - 1));
 }
 
 bool all_on_one_host(Environment environment, std::string_view here, std::int32_t all) {
@@ -73,8 +73,8 @@ Result<std::int64_t> port_of_slurm(Environment environment) {
     const std::string first = reserved->substr(0, reserved->find_first_of("-,"));
     auto port = whole_number("SLURM_STEP_RESV_PORTS", first, 1, 65535);
     if (port.ok()) return port;
-    return refused_words("SLURM_STEP_RESV_PORTS=" + *reserved +
-                         " is no list of ports (12000-12003)");
+    return refused_launch("SLURM_STEP_RESV_PORTS=" + *reserved +
+                          " is no list of ports (12000-12003)");
   }
   RONDE_ASSIGN_OR_RETURN(
       const auto job,
@@ -87,57 +87,57 @@ Result<std::int64_t> port_of_slurm(Environment environment) {
   return kFirstPort + (job * 31 + step) % kPorts;
 }
 
-Status complete_by_hand(Environment environment, Word& word) {
+Status complete_by_hand(Environment environment, LaunchInfo& info) {
   if (variable(environment, "RONDE_MEET").value_or("").starts_with("unix:")) {
-    word.launcher = "ronderun";
+    info.launcher = "ronderun";
   }
-  word.no_point =
+  info.no_point =
       "RONDE_MEET is not set: expected the place where rank 0 listens, as in "
       "RONDE_MEET=localhost:29500 for ranks of one host";
   return {};
 }
 
-Status complete_torchrun(Environment environment, Word& word) {
-  if (const auto run = variable(environment, "TORCHELASTIC_RUN_ID")) word.job = "run " + *run;
-  word.by_agent = !word.job.empty();
+Status complete_torchrun(Environment environment, LaunchInfo& info) {
+  if (const auto run = variable(environment, "TORCHELASTIC_RUN_ID")) info.job = "run " + *run;
+  info.by_agent = !info.job.empty();
   const auto address = variable(environment, "MASTER_ADDR");
   const auto port = variable(environment, "MASTER_PORT");
   if (!address || !port) {
-    word.no_point = std::string(address ? "MASTER_PORT" : "MASTER_ADDR") +
+    info.no_point = std::string(address ? "MASTER_PORT" : "MASTER_ADDR") +
                     " is not set: expected the " + (address ? "port" : "name or address") +
                     " at which rank 0 is reached";
     return {};
   }
   RONDE_ASSIGN_OR_RETURN(const auto number, whole_number("MASTER_PORT", *port, 1, 65535));
   MeetingPoint point{*address, narrow<std::uint16_t>(port_of_torchrun(environment, number)), false};
-  point.one_host = all_on_one_host(environment, "LOCAL_WORLD_SIZE", word.size);
-  word.point = std::move(point);
+  point.one_host = all_on_one_host(environment, "LOCAL_WORLD_SIZE", info.size);
+  info.point = std::move(point);
   return {};
 }
 
-Status complete_horovod(Environment /*environment*/, Word& word) {
-  word.no_point =
+Status complete_horovod(Environment /*environment*/, LaunchInfo& info) {
+  info.no_point =
       "Horovod's launcher names no place where they can meet: start them with ronderun, or set "
       "RONDE_MEET=host:port of rank 0";
   return {};
 }
 
-Status complete_slurm(Environment environment, Word& word) {
-  if (word.size == 1) return {};
-  word.job = "step " + variable(environment, "SLURM_JOB_ID").value_or("") + "." +
+Status complete_slurm(Environment environment, LaunchInfo& info) {
+  if (info.size == 1) return {};
+  info.job = "step " + variable(environment, "SLURM_JOB_ID").value_or("") + "." +
              variable(environment, "SLURM_STEP_ID").value_or("0");
   const auto list = variable(environment, "SLURM_STEP_NODELIST");
   if (!list) {
-    word.no_point = "SLURM_STEP_NODELIST is not set: expected the hosts of the step";
+    info.no_point = "SLURM_STEP_NODELIST is not set: expected the hosts of the step";
     return {};
   }
   const auto hosts = base::read_node_list(*list);
   if (!hosts) {
-    return refused_words("SLURM_STEP_NODELIST=" + *list +
-                         " is not valid: expected a list of hosts, as in node[01-04]");
+    return refused_launch("SLURM_STEP_NODELIST=" + *list +
+                          " is not valid: expected a list of hosts, as in node[01-04]");
   }
   RONDE_ASSIGN_OR_RETURN(const auto port, port_of_slurm(environment));
-  word.point = MeetingPoint{hosts->front(), narrow<std::uint16_t>(port),
+  info.point = MeetingPoint{hosts->front(), narrow<std::uint16_t>(port),
                             all_on_one_host(environment, "SLURM_STEP_NUM_NODES", 1)};
   return {};
 }
@@ -195,22 +195,22 @@ std::span<const Launcher> launchers() {
   return kLaunchers;
 }
 
-MaybeWord word_of(const Launcher& launcher, Environment environment) {
+MaybeInfo info_of(const Launcher& launcher, Environment environment) {
   const bool ranked = variable(environment, launcher.rank).has_value();
   const auto size = launcher.size.empty() ? std::nullopt : variable(environment, launcher.size);
   const bool sized = launcher.size.empty() || size;
-  if (!(ranked && sized) && size != "1") return std::optional<Word>();
-  Word word;
-  word.launcher = launcher.name;
-  word.by_mpi = launcher.by_mpi;
-  RONDE_RETURN_IF_ERROR(read_numbers(launcher, environment, word));
+  if (!(ranked && sized) && size != "1") return std::optional<LaunchInfo>();
+  LaunchInfo info;
+  info.launcher = launcher.name;
+  info.by_mpi = launcher.by_mpi;
+  RONDE_RETURN_IF_ERROR(read_numbers(launcher, environment, info));
   if (launcher.complete != nullptr) {
-    RONDE_RETURN_IF_ERROR(launcher.complete(environment, word));
+    RONDE_RETURN_IF_ERROR(launcher.complete(environment, info));
   }
-  return std::optional(std::move(word));
+  return std::optional(std::move(info));
 }
 
-std::string half_said(const Launcher& launcher, Environment environment) {
+std::string half_set(const Launcher& launcher, Environment environment) {
   const auto there = [&](std::string_view name) {
     return !name.empty() && variable(environment, name).has_value();
   };

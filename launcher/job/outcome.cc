@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words for exit codes, and the numbers behind --restarts.
-#include "launcher/job/endings.h"
+#include "launcher/job/outcome.h"
 
 #include <sys/wait.h>
 
