@@ -42,7 +42,6 @@ Result<DriverFunctions> DriverFunctions::find() {
   finder.find(functions.primary_release, "cuDevicePrimaryCtxRelease", 11000);
   finder.find(functions.primary_state, "cuDevicePrimaryCtxGetState", 7000);
   finder.find(functions.get_current, "cuCtxGetCurrent", 4000);
-  finder.find(functions.set_current, "cuCtxSetCurrent", 4000);
   finder.find(functions.push, "cuCtxPushCurrent", 4000);
   finder.find(functions.pop, "cuCtxPopCurrent", 4000);
   if (finder.missing().empty()) return functions;

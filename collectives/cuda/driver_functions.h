@@ -16,7 +16,6 @@ struct DriverFunctions {
   CUresult(CUDAAPI* primary_release)(CUdevice) = nullptr;
   CUresult(CUDAAPI* primary_state)(CUdevice, unsigned*, int*) = nullptr;
   CUresult(CUDAAPI* get_current)(CUcontext*) = nullptr;
-  CUresult(CUDAAPI* set_current)(CUcontext) = nullptr;
   CUresult(CUDAAPI* push)(CUcontext) = nullptr;
   CUresult(CUDAAPI* pop)(CUcontext*) = nullptr;
 

@@ -95,7 +95,7 @@ class Issuer::Loop {
       const auto due = [this] {
         return stops_ || may_issue() || (gives_up() && !core_->failure.ended());
       };
-      if (under_way_.empty()) {
+      if (under_way_.empty() || core_->failure.ended()) {
         changed_.wait(lock, due);
       } else {
         changed_.wait_for(lock, pause_, due);

@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t kSmallestBlock = std::size_t{1} << 20;
 constexpr std::size_t kSmallestHostBlock = std::size_t{4} << 10;
 // Blocks are powers of two up to this size, so that batches of similar sizes share them, and from
-// there on eighths of one: what is never given back must not be twice what was asked for.
-constexpr std::size_t kWholePowers = std::size_t{64} << 20;
+// there on eighths of one: twice that much is memory that the program misses.
+constexpr std::size_t kWholePowers = std::size_t{1} << 30;
 // A block that is this many times too large is left for larger batches.
 constexpr std::size_t kWaste = 8;
 

@@ -196,7 +196,7 @@ class RealCuda final : public CudaApi {
 
  private:
   // The device that is current in this thread; where the program has chosen none the ranks of a
-  // host take them in turns, and this thread gets its own, as from cudaSetDevice().
+  // host take them in turns, and this thread gets its own.
   Status take_device(int rank_on_host, int count) {
     RONDE_ASSIGN_OR_RETURN(driver_, DriverFunctions::find());
     CUcontext chosen = nullptr;
@@ -204,10 +204,10 @@ class RealCuda final : public CudaApi {
       RONDE_RETURN_IF_ERROR(checked("asking for the device", cudaGetDevice(&ordinal_)));
     } else {
       ordinal_ = rank_on_host % count;
+      RONDE_RETURN_IF_ERROR(checked("taking a device", cudaSetDevice(ordinal_)));
     }
     if (driver_.device_get(&device_, ordinal_) != CUDA_SUCCESS ||
-        driver_.primary_retain(&context_, device_) != CUDA_SUCCESS ||
-        (chosen == nullptr && driver_.set_current(context_) != CUDA_SUCCESS)) {
+        driver_.primary_retain(&context_, device_) != CUDA_SUCCESS) {
       context_ = nullptr;
       return unsupported("device " + std::to_string(ordinal_) + " cannot be used");
     }

@@ -141,9 +141,12 @@ Status Engine::start_device(base::Instant deadline) {
 Status Engine::enter(base::Instant deadline) {
   job_->board().enter();
   RONDE_RETURN_IF_ERROR(wait_for_ranks(deadline));
-  RONDE_RETURN_IF_ERROR(start_device(deadline));
+  // All ranks are there. What the others waited for the last of them is not taken from NCCL, nor is
+  // the way through host memory, which is left where NCCL does not start.
+  const base::Instant end = clock_->after(config_.start_timeout);
+  RONDE_RETURN_IF_ERROR(start_device(end));
   RONDE_RETURN_IF_ERROR(watch_others());
-  RONDE_RETURN_IF_ERROR(tune(deadline));
+  RONDE_RETURN_IF_ERROR(tune(end));
   RONDE_RETURN_IF_ERROR(runner_.start());
   open_ = true;
   return {};

@@ -88,6 +88,47 @@ class Operations(unittest.TestCase):
                 work = hvd.allreduce_async_(one, name=f"behind its stream {i}", op=hvd.Sum)
             self.assertTrue(torch.equal(hvd.synchronize(work).cpu(), torch.full((1 << 20,), 50.0 * hvd.size())))
 
+    def test_a_result_that_goes_is_not_given_away_before_its_stream_has_read_it(self):
+        stream = torch.cuda.Stream()
+        big = torch.ones(4096, 4096, device="cuda")
+        torch.cuda.synchronize()
+        for i in range(10):
+            with torch.cuda.stream(stream):
+                one = hvd.allgather(torch.full((1 << 18,), float(i), device="cuda"), name=f"first {i}")
+                for _ in range(10):
+                    big = big @ big * 1e-4  # the stream is late
+                kept = one + 0
+                del one
+                other = hvd.allgather(torch.full((1 << 18,), -1.0, device="cuda"), name=f"second {i}")
+            stream.synchronize()
+            self.assertTrue(bool((kept == float(i)).all()), i)
+            self.assertTrue(bool((other == -1).all()), i)
+
+    def test_a_second_engine_opens_and_tensors_outlive_engines(self):
+        if "nccl" in sys.argv[1:]:
+            return  # one after the other is tried through host memory
+        one = torch.ones(5, device="cuda")
+        hvd.shutdown()
+        self.assertEqual((one + 1).sum().item(), 10)
+        hvd.init()
+        self.assertEqual(hvd.allreduce(one, name="again", op=hvd.Sum).sum().item(), 5 * hvd.size())
+
+    def test_a_tensor_of_no_device_of_this_rank_is_an_error_on_every_rank(self):
+        # Memory of a GPU under the name of another one, which only the library can refuse.
+        if hvd.size() == 1:
+            return
+        arrays = hvd._functions.operations._arrays
+        one = torch.ones(4, device="cuda")
+        memory = arrays.memory
+        if hvd.rank() == 0:
+            arrays.memory = lambda tensor: memory(tensor)._replace(device=7)
+        try:
+            with self.assertRaisesRegex(hvd.Error, "refused" if hvd.rank() else "device 7"):
+                hvd.allreduce(one, name="of another device")
+        finally:
+            arrays.__dict__.pop("memory", None)
+        self.assertEqual(hvd.allreduce(one, name="goes on", op=hvd.Sum)[0].item(), hvd.size())
+
     def test_gradients_flow_back(self):
         one = numbers(6, torch.float32).cuda().requires_grad_()
         hvd.allreduce(one, name="forward", op=hvd.Sum).sum().backward()

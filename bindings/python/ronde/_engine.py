@@ -303,12 +303,18 @@ class Engine:
                                   Status.DUPLICATE_NAME, tensor=name)
         work = ctypes.c_void_p()
         count = [len(names)] if operation in GROUPED_OPERATIONS else []
-        with self._lock:
-            call(_function(operation), self._handle(), requests, *count, ctypes.byref(work),
-                 tensor=names[0])
-            flight = _Flight(self, work, names[0], alive)
-            self._in_flight.add(flight)
-            self._names_since_a_wait.update(names)
+        try:
+            with self._lock:
+                call(_function(operation), self._handle(), requests, *count, ctypes.byref(work),
+                     tensor=names[0])
+                flight = _Flight(self, work, names[0], alive)
+                self._in_flight.add(flight)
+                self._names_since_a_wait.update(names)
+        except Error as error:  # as for a tensor of a device that this rank has not, or another rank only
+            if any(one.device >= 0 for one in requests) and error.status in (Status.INVALID_ARGUMENT,
+                                                                             Status.UNSUPPORTED):
+                self._refuse([f"group of {names[0]}"] if count else names, error)
+            raise
         return flight
 
     def _meet(self, name: str, **options: Any) -> _Flight:

@@ -140,8 +140,14 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
                         Status.INVALID_ARGUMENT)
     _broadcast_all([f"optimizer_state.{i}" for i in range(len(tensors))], tensors, root_rank)
     if state is not None:
+        # A learning rate that is a tensor stays on the device where this rank has its own: it is no state.
+        places = [{key: value.device for key, value in group.items() if isinstance(value, torch.Tensor)}
+                  for group in optimizer.param_groups]
         try:
             optimizer.load_state_dict(state)
+            for group, place in zip(optimizer.param_groups, places):
+                group.update((key, group[key].to(device)) for key, device in place.items()
+                             if isinstance(group.get(key), torch.Tensor))
         except Exception as error:  # an optimiser of another kind
             trouble = f"cannot take it: {_trouble_of(error)}"
     _require_no_trouble(trouble, "broadcast_optimizer_state", f"the state of rank {root_rank} fits not everywhere",

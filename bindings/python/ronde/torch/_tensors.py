@@ -2,6 +2,7 @@
 """PyTorch's tensors, in host memory and on GPUs, as tensors of the runtime."""
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any, Optional, Sequence
 
@@ -50,10 +51,25 @@ def _like(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 class _LentByDevice:
     """Bytes of a GPU as PyTorch sees them; what it holds keeps that memory alive."""
 
-    def __init__(self, address: int, count: int, owner: Any) -> None:
+    def __init__(self, address: int, count: int, owner: Any, device: torch.device) -> None:
+        self.device = device
         self.__cuda_array_interface__ = {"version": 3, "data": (address, False), "shape": (count,), "typestr": "|u1",
                                          "strides": None}
         self.owner = owner
+
+    def __del__(self) -> None:
+        # The runtime frees it in the default stream, which first waits for who reads it in the stream of this moment.
+        with contextlib.suppress(Exception):  # PyTorch may be gone
+            default, current = torch.cuda.default_stream(self.device), torch.cuda.current_stream(self.device)
+            if current != default:
+                default.wait_stream(current)
+
+
+def _used_here(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor; its memory is not used again before what the current stream does next is over."""
+    if tensor.is_cuda:
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
+    return tensor
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
@@ -90,10 +106,10 @@ class TorchArrays(Arrays[torch.Tensor]):
 
     def assign(self, target: torch.Tensor, values: torch.Tensor) -> None:
         with torch.no_grad():
-            target.copy_(values)
+            target.copy_(_used_here(values))
 
     def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
-        return (array.detach().double() * factor).to(array.dtype)
+        return (_used_here(array).detach().double() * factor).to(array.dtype)
 
     def output(self, output: Output, like: torch.Tensor) -> torch.Tensor:
         if like.device.type != "cpu":
@@ -101,7 +117,7 @@ class TorchArrays(Arrays[torch.Tensor]):
             count = math.prod(shape) * like.element_size()
             if count == 0:
                 return _like(like, shape)
-            lent = _LentByDevice(output.address, count, output)
+            lent = _LentByDevice(output.address, count, output, like.device)
             return torch.as_tensor(lent, device=like.device).view(like.dtype).reshape(shape)
         if output.dtype == _BF16:  # NumPy lends the bits
             bits = lent_array(output.address, output.shape, numpy.dtype("int16"), output)
