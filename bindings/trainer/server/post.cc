@@ -23,8 +23,6 @@ namespace ronde::trainer::server {
 namespace {
 
 constexpr const char* kMonitor = "inproc://monitor";
-// Milliseconds until a silent connection is cut; also the longest that a frame may take.
-constexpr int kSilence = 30'000;
 constexpr std::size_t kMostFrames = std::size_t{1} << 16U;  // 64 GiB of floats
 constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a thousand
 
@@ -53,6 +51,23 @@ zmq::message_t frame_of(const Floats::Part& floats) {
                        release, owner.get());
   static_cast<void>(owner.release());  // NOLINT(bugprone-unused-return-value): release() has it now
   return frame;
+}
+
+// What both ends of a connection are set to. A peer that was cut off is forgotten by the kernel, as
+// ZeroMQ's own heartbeats abort (4.3.4: `!_io_error`) where one is due on a connection whose input
+// is stopped, since much waits or the socket is being closed, and whose other end has just gone.
+void set_up(zmq::socket_t& socket, const std::string& address, const PostOptions& options) {
+  socket.set(zmq::sockopt::ipv6, address.starts_with('['));
+  socket.set(zmq::sockopt::sndhwm, options.waiting);
+  socket.set(zmq::sockopt::rcvhwm, options.waiting);
+  socket.set(zmq::sockopt::maxmsgsize, options.frame_bytes);
+  socket.set(zmq::sockopt::linger, 2000);
+  socket.set(zmq::sockopt::handshake_ivl, 5000);
+  socket.set(zmq::sockopt::tcp_keepalive, 1);  // after 15 s without a sign, 5 more, 3 s apart
+  socket.set(zmq::sockopt::tcp_keepalive_idle, 15);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, 3);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, 5);
+  socket.set(zmq::sockopt::tcp_maxrt, 30'000);  // milliseconds in which nothing sent is confirmed
 }
 
 zmq::send_flags more_if(bool more) {
@@ -86,15 +101,7 @@ void Post::listen(const std::string& address) {
   // One that connects again before the end of its first connection is seen keeps its name: else
   // ZeroMQ takes the first frame that it then sends for its name, and nothing of it is understood.
   router.set(zmq::sockopt::router_handover, true);
-  router.set(zmq::sockopt::ipv6, address.starts_with('['));
-  router.set(zmq::sockopt::sndhwm, options_.waiting);
-  router.set(zmq::sockopt::rcvhwm, options_.waiting);
-  router.set(zmq::sockopt::maxmsgsize, options_.frame_bytes);
-  router.set(zmq::sockopt::linger, 2000);
-  // A peer that was cut off is forgotten, and its name with it.
-  router.set(zmq::sockopt::heartbeat_ivl, 1000);
-  router.set(zmq::sockopt::heartbeat_timeout, kSilence);
-  router.set(zmq::sockopt::handshake_ivl, 5000);
+  set_up(router, address, options_);
   if (options_.keys) {
     router.set(zmq::sockopt::curve_server, true);
     router.set(zmq::sockopt::curve_secretkey, options_.keys->server_secret);
@@ -119,15 +126,9 @@ void Post::listen(const std::string& address) {
 void Post::connect(const Address& to, const std::string& address) {
   zmq::socket_t dealer(sockets_->context, zmq::socket_type::dealer);
   dealer.set(zmq::sockopt::routing_id, identity_of(options_.self));
-  dealer.set(zmq::sockopt::ipv6, address.starts_with('['));
-  dealer.set(zmq::sockopt::sndhwm, options_.waiting);
-  dealer.set(zmq::sockopt::rcvhwm, options_.waiting);
-  dealer.set(zmq::sockopt::maxmsgsize, options_.frame_bytes);
-  dealer.set(zmq::sockopt::linger, 2000);
+  set_up(dealer, address, options_);
   dealer.set(zmq::sockopt::reconnect_ivl, 50);
   dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
-  dealer.set(zmq::sockopt::heartbeat_ivl, 1000);
-  dealer.set(zmq::sockopt::heartbeat_timeout, kSilence);
   // What waits for a server that is not there is sent again anyway.
   dealer.set(zmq::sockopt::immediate, true);
   if (options_.keys) {
