@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
 
 import zmtp
@@ -231,9 +232,17 @@ def hostile():
     server, chief = job.start("ps", 0), job.start("worker", 0)
     chief.wait_for(r"step [1-9]\d*, ")
     address = job.servers[0]
-    host, port = address.split(":")
+    folder = os.stat(f"/tmp/ronde-{os.geteuid()}")
+    assert folder.st_mode & 0o777 == 0o700 and folder.st_uid == os.geteuid(), folder
+    with socket.socket() as stranger:
+        host, port = address.split(":")
+        assert stranger.connect_ex((host, int(port))) != 0, "a port is open to all users"
+    if os.geteuid() == 0:  # who may try as another user
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect('/tmp/ronde-0/{address}')"
+        tried = subprocess.run([sys.executable, "-c", code], user=65534, stderr=subprocess.PIPE, text=True, check=False)
+        assert "PermissionError" in tried.stderr, tried
     for garbage in (b"GET / HTTP/1.1\r\n\r\n" * 20, bytes(range(256)), b"\xff" * 4096):
-        with socket.create_connection((host, int(port))) as stranger:
+        with zmtp.meet(address, SECONDS) as stranger:
             stranger.sendall(garbage)
     with zmtp.connect(address, b"w1.5", SECONDS) as stranger:
         stranger.sendall(zmtp.frames_of([b"x"]))
@@ -245,7 +254,7 @@ def hostile():
         # A sign of life of worker 1, in whose view all servers are dead.
         header = b"RPS1" + bytes([8, 1, 1, 0]) + struct.pack("<IIQQIQQddQQ", 1, 0, 5, 0, 0, 0, 0, 0, 0, 1 << 62, 2**64 - 1)
         stranger.sendall(zmtp.frames_of([header + bytes(116 - len(header)), b"", b"", b""]))
-        server.wait_for(r"ps 0: what came from 127\.0\.0\.1 is no message of this job \(.*\): it is ignored")
+        server.wait_for(r"ps 0: what came from .* is no message of this job \(.*\): it is ignored")
         # And the announcement of a frame of 2^62 bytes.
         stranger.sendall(bytes([3]) + struct.pack(">Q", 1 << 62))
     for i in range(200):
@@ -284,7 +293,7 @@ def wrong():
     server = job.start("ps", 0)
     server.wait_for("ps 0 serves at")
     text = job.start("ps", 0).wait(78)
-    assert "another process has this port" in text and job.servers[0] in text, text
+    assert "another process has this address" in text and job.servers[0] in text, text
     text = Task("other", [LINE, "--ps_hosts", job.servers[0], "--worker_hosts=127.0.0.1:1,127.0.0.1:2",
                           "--job_name=worker"]).wait(78)
     assert re.search(r"worker 0 was started with .*127.0.0.1:2.*, and ps 0 with .*: start all tasks with the same "

@@ -14,7 +14,7 @@ namespace ronde::trainer::server {
 Client::Client(ClientOptions options)
     : options_(std::move(options)), state_(options_.state), requests_(options_.servers.size()) {
   post_ = std::make_unique<Post>(
-      PostOptions{.self = options_.state.self, .keys = options_.keys, .say = options_.say});
+      PostOptions{.self = options_.state.self, .access = options_.access, .say = options_.say});
   for (std::uint32_t i = 0; i < options_.servers.size(); ++i) {
     post_->connect({Role::kServer, i, 0}, options_.servers[i]);
   }
@@ -98,7 +98,10 @@ bool Client::look(std::uint32_t group, Wait& wait) {
   if (now - wait.trouble_since > options_.deadline) {
     throw TrainerError(who + what + ", and " + text_of(options_.state.self) + " has waited for " +
                        std::to_string(static_cast<long>(options_.deadline)) +
-                       " s: " + (is_silent ? "start it" : "start the chief"));
+                       " s: " +
+                       (!is_silent               ? "start the chief"
+                        : options_.access.keys ? "start it, with the secret that this task has"
+                                               : "start it, as the same user"));
   }
   if (!wait.said && now - wait.trouble_since > 2.0 && options_.say) {
     wait.said = true;

@@ -23,7 +23,7 @@ namespace ronde::trainer::server {
 struct ClientOptions {
   WorkerOptions state;
   std::vector<std::string> servers;
-  std::optional<Keys> keys;
+  Access access;
   // The chief: what creates the variables of a group that has none, at first or after its server
   // was started again. Empty: the client waits for the chief.
   std::function<Message(std::uint32_t group)> create;

@@ -92,7 +92,7 @@ ClientOptions ParameterServer::client_options() {
   client.state.training = training();
   client.state.server_timeout = options_.server_timeout;
   client.servers = tasks_.servers;
-  client.keys = keys_for(tasks_.all());
+  client.access = access_for(tasks_.all());
   if (chief_) client.create = [this](std::uint32_t group) { return create(group); };
   client.deadline = options_.deadline;
   client.say = [this](const std::string& line) { say(line); };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/post.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +31,8 @@ constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a tho
 
 // ZeroMQ's form of "host:port". A name of this host cannot be bound, so that all of its addresses
 // are; the keys keep strangers out.
-std::string endpoint(const std::string& address, bool binds) {
+std::string endpoint(const Access& access, const std::string& address, bool binds) {
+  if (!access.folder.empty()) return "ipc://" + socket_in(access.folder, address);
   if (address.find("://") != std::string::npos) return address;
   const std::size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon);
@@ -74,9 +78,56 @@ zmq::send_flags more_if(bool more) {
   return more ? zmq::send_flags::sndmore : zmq::send_flags::none;
 }
 
+// Who listens at a socket in a folder, as long as this object lives: ZeroMQ would take its name from
+// a process that listens there, and leaves it behind.
+class Lock {
+ public:
+  Lock() = default;
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  ~Lock() {
+    if (file_ < 0) return;
+    ::unlink(path_.c_str());
+    ::unlink(lock_.c_str());
+    ::close(file_);
+  }
+
+  // False, with errno set: another process has it.
+  bool take(const std::string& path) {
+    path_ = path;
+    lock_ = path + ".lock";
+    while (true) {
+      const int file = ::open(lock_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+      if (file < 0) return false;
+      struct stat held {};
+      struct stat named {};
+      if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+        errno = errno == EWOULDBLOCK ? EADDRINUSE : errno;
+        const int error = errno;
+        ::close(file);
+        errno = error;
+        return false;
+      }
+      // The one before may have removed it since it was opened.
+      if (::fstat(file, &held) == 0 && ::stat(lock_.c_str(), &named) == 0 &&
+          held.st_ino == named.st_ino) {
+        file_ = file;
+        return true;
+      }
+      ::close(file);
+    }
+  }
+
+ private:
+  std::string path_;
+  std::string lock_;
+  int file_ = -1;
+};
+
 }  // namespace
 
 struct Post::Sockets {
+  Lock lock;  // until ZeroMQ has let go of everything
   zmq::context_t context{1};
   zmq::socket_t router;
   zmq::socket_t monitor;
@@ -102,9 +153,9 @@ void Post::listen(const std::string& address) {
   // ZeroMQ takes the first frame that it then sends for its name, and nothing of it is understood.
   router.set(zmq::sockopt::router_handover, true);
   set_up(router, address, options_);
-  if (options_.keys) {
+  if (const auto& keys = options_.access.keys) {
     router.set(zmq::sockopt::curve_server, true);
-    router.set(zmq::sockopt::curve_secretkey, options_.keys->server_secret);
+    router.set(zmq::sockopt::curve_secretkey, keys->server_secret);
   }
   zmq_socket_monitor(router.handle(), kMonitor,
                      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
@@ -112,12 +163,14 @@ void Post::listen(const std::string& address) {
   sockets_->monitor = zmq::socket_t(sockets_->context, zmq::socket_type::pair);
   sockets_->monitor.connect(kMonitor);
   try {
-    router.bind(endpoint(address, true));
+    const std::string& folder = options_.access.folder;
+    if (!folder.empty() && !sockets_->lock.take(socket_in(folder, address))) throw zmq::error_t();
+    router.bind(endpoint(options_.access, address, true));
   } catch (const zmq::error_t& error) {
     const bool taken = error.num() == EADDRINUSE;
     throw TrainerError(text_of(options_.self) + " cannot listen at " + address + ": " +
-                           (taken ? "another process has this port, so end it or name another port "
-                                    "in the lists of all tasks"
+                           (taken ? "another process has this address, so end it or name another "
+                                    "one in the lists of all tasks"
                                   : error.what()),
                        kExitConfiguration);
   }
@@ -131,13 +184,13 @@ void Post::connect(const Address& to, const std::string& address) {
   dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
   // What waits for a server that is not there is sent again anyway.
   dealer.set(zmq::sockopt::immediate, true);
-  if (options_.keys) {
-    dealer.set(zmq::sockopt::curve_serverkey, options_.keys->server_public);
-    dealer.set(zmq::sockopt::curve_publickey, options_.keys->client_public);
-    dealer.set(zmq::sockopt::curve_secretkey, options_.keys->client_secret);
+  if (const auto& keys = options_.access.keys) {
+    dealer.set(zmq::sockopt::curve_serverkey, keys->server_public);
+    dealer.set(zmq::sockopt::curve_publickey, keys->client_public);
+    dealer.set(zmq::sockopt::curve_secretkey, keys->client_secret);
   }
   try {
-    dealer.connect(endpoint(address, false));
+    dealer.connect(endpoint(options_.access, address, false));
   } catch (const zmq::error_t& error) {
     throw TrainerError(text_of(to) + " cannot be reached at '" + address + "': " + error.what() +
                            ": name it as host:port",

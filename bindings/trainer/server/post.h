@@ -17,7 +17,7 @@ namespace ronde::trainer::server {
 
 struct PostOptions {
   Address self;
-  std::optional<Keys> keys;
+  Access access;
   Say say;
   // Messages to one peer that may wait: with the number of peers they bound what is kept for those
   // who do not read. Who lets more wait is dropped with a line. And the bytes of a frame, of which
@@ -34,7 +34,8 @@ class Post {
   Post& operator=(const Post&) = delete;
   ~Post();
 
-  // "host:port" or "ipc://path". Throws TrainerError where it is taken.
+  // "host:port" or "ipc://path", which name a socket in the folder, where there is one. Throws
+  // TrainerError where it is taken.
   void listen(const std::string& address);
   void connect(const Address& to, const std::string& address);
   // To who is connected, or has connected; otherwise it is lost, as on the way.

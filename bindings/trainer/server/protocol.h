@@ -35,10 +35,11 @@
 // both have a group. Without the chief nothing is taken over until it is back; what it must know
 // then, those have who live. A standby tells how many entries it has of the server before it, which
 // was there, therefore, and without any nothing is taken over. A server that was started again has
-// lost what it had: the chief hears the other start (origin of each answer), or the server itself
+// lost what it had: the chief hears the other start (from, in each answer), or the server itself
 // hears that its standby has more than it has made, answers nobody, and says so: it is declared
 // dead at once. As a standby it lacks what was confirmed: the server before it hears the other
-// start, too, and goes on without a standby.
+// start, too, and goes on without a standby. Servers say hello to each other, too, with the job's
+// settings and their start: the standby's welcome tells what it has of an earlier one.
 #pragma once
 
 #include <array>
@@ -65,7 +66,7 @@ enum class Role : std::uint8_t { kServer, kWorker, kChief, kEvaluator };
 struct Address {
   Role role = Role::kWorker;
   std::uint32_t index = 0;
-  std::uint64_t incarnation = 0;  // of servers: 0; of others never
+  std::uint64_t incarnation = 0;  // of a server to which something is sent: 0; else never
 
   friend auto operator<=>(const Address&, const Address&) = default;
 };
@@ -103,7 +104,7 @@ enum class Kind : std::uint8_t {
   kUnknown,   // say hello first
   kBeatBack,  // the view; dropped: what I had is lost, and my standby has it; version: the entries
               // that I have of the server before me
-  // Between servers.
+  // Between servers; and a hello, its kWelcome (entry: as of kReplicated), kUnknown and kRefused.
   kGone,        // an entry alone: worker `sequence` is gone
   kReplicated,  // all entries up to `entry`
   // Between a coordinator and workers.
@@ -164,7 +165,7 @@ struct ServerOptions {
   double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
   double start_timeout = 60.0;  // until a worker must have been seen
   double resend = 1.0;          // of entries to the standby
-  std::uint64_t start = 0;      // another one each time that this server is started
+  std::uint64_t start = 1;      // another one each time that this server is started
 
   [[nodiscard]] bool is_chief(const Address& one) const {
     return one.role == (has_chief ? Role::kChief : Role::kWorker) && one.index == 0;
@@ -184,9 +185,12 @@ class Shard {
 
   // A request, where this is the primary.
   void on_request(double now, const Message& message, Messages& out);
-  // An entry, where this is the standby.
-  void on_entry(const Message& entry, Messages& out);
-  void on_replicated(const Message& message, Messages& out);
+  // What the next server, or that before it, says to this one as its standby or to its standby.
+  void on_server(const Message& message, Messages& out);
+  // Whether this is the start of the one before or of the standby that has said hello, or welcome.
+  [[nodiscard]] bool believes(const Address& server) const {
+    return server.incarnation != 0 && server == neighbour_;
+  }
   void on_tick(double now, Messages& out);
   void heard(double now, const Address& from);
   // Whether it has said hello, and no later one has.
@@ -255,6 +259,11 @@ class Shard {
   void on_hello(double now, const Message& message, Messages& out);
   static void heard_of(Member& member, std::uint64_t start);
   [[nodiscard]] static bool is_earlier(const Member& member, std::uint64_t start);
+  void on_entry(const Message& entry, Messages& out);
+  void on_standby(const Message& message, Messages& out);
+  void on_replicated(const Message& message, Messages& out);
+  [[nodiscard]] std::uint32_t next() const { return (options_.index + 1) % options_.servers; }
+  [[nodiscard]] Message hello_to_standby() const;
   void log(const Message& request, Messages& out);
   void apply(const Message& entry);
   void join(const Message& entry);
@@ -281,7 +290,9 @@ class Shard {
   std::uint64_t entries_ = 0;    // made, or applied by the standby
   std::uint64_t confirmed_ = 0;  // by the standby
   bool lost_ = false;
-  std::set<std::uint64_t> standby_starts_;
+  Address neighbour_;                // the standby, or the one whose standby this is
+  std::set<std::uint64_t> earlier_;  // starts of it, and this one
+  bool is_refused_ = false;          // by the standby
   std::deque<Message> unconfirmed_;
   double sent_ = 0.0;
   std::deque<Message> answers_;  // Message::entry: what the standby must have first

@@ -43,7 +43,7 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
     std::puts(line.c_str());
     std::fflush(stdout);
   };
-  Post post({.self = {Role::kServer, index, 0}, .keys = keys_for(tasks.all()), .say = say});
+  Post post({.self = {Role::kServer, index, how.start}, .access = access_for(tasks.all()), .say = say});
   post.listen(tasks.servers.at(index));
   if (how.standby && how.servers > 1) {
     const std::uint32_t next = (index + 1) % how.servers;

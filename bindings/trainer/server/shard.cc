@@ -27,7 +27,12 @@ Shard::Shard(const ServerOptions& options, std::uint32_t group, bool primary)
       has_standby_(primary && options.standby && options.servers > 1),
       members_(options.workers + 2U) {
   // The last two are the chief and an evaluator beside the workers, for whom nobody waits.
-  for (std::size_t i = options.workers; i < members_.size(); ++i) members_[i].life = Life::kGone;
+  for (std::uint32_t i = 0; i < members_.size(); ++i) {
+    members_[i].address = {Role::kWorker, i, 0};
+    if (i < options.workers) continue;
+    members_[i].life = Life::kGone;
+    members_[i].address = {i == options.workers ? Role::kChief : Role::kEvaluator, 0, 0};
+  }
 }
 
 Shard::~Shard() = default;
@@ -57,17 +62,72 @@ void Shard::log(const Message& request, Messages& out) {
   entry.origin = request.from;
   if (has_standby_) {
     entry.group = group_;
-    entry.from = {Role::kServer, options_.index, 0};
-    entry.to = {Role::kServer, (options_.index + 1) % options_.servers, 0};
+    entry.to = {Role::kServer, next(), 0};
     unconfirmed_.push_back(entry);
-    out.push_back(entry);
+    out.push_back(neighbour_.incarnation == 0 ? hello_to_standby() : entry);
   }
   apply(entry);
   release(out);
 }
 
+Message Shard::hello_to_standby() const {
+  Message hello = answer_of(Kind::kHello, options_.job);
+  hello.to = {Role::kServer, next(), 0};
+  hello.group = group_;
+  hello.sequence = options_.start;
+  return hello;
+}
+
+void Shard::on_server(const Message& message, Messages& out) {
+  const auto answer = [&](Kind kind, const std::string& text = {}) {
+    Message one = answer_of(kind, text);
+    one.to = message.from;
+    one.group = group_;
+    one.sequence = message.sequence;
+    one.entry = kind == Kind::kWelcome ? entries_ : 0;
+    out.push_back(std::move(one));
+  };
+  if (primary_) {
+    if (has_standby_ && message.from.index == next()) on_standby(message, out);
+  } else if (message.entry > 0) {
+    believes(message.from) ? on_entry(message, out) : answer(Kind::kUnknown);
+  } else if (message.kind == Kind::kHello && message.from.index == group_) {
+    if (const auto differs = difference(options_.job, message.text)) {
+      return answer(Kind::kRefused, text_of(message.from) + " was started with " + differs->second +
+                                        ", and its standby with " + differs->first);
+    }
+    if (message.from.incarnation == 0) return;
+    // Not an earlier start that is still about.
+    if (!earlier_.insert(message.from.incarnation).second && !believes(message.from)) return;
+    neighbour_ = message.from;
+    answer(Kind::kWelcome);
+  }
+}
+
+// What the next server says of its copy.
+void Shard::on_standby(const Message& message, Messages& out) {
+  if (message.kind == Kind::kReplicated && believes(message.from)) {
+    on_replicated(message, out);
+  } else if (message.kind == Kind::kUnknown) {
+    out.push_back(hello_to_standby());
+  } else if (message.kind == Kind::kRefused && !std::exchange(is_refused_, true)) {
+    news_.push_back(message.text + ": end what serves there, and start all tasks with the same lists");
+  } else if (message.kind == Kind::kWelcome && message.sequence == options_.start &&
+             !believes(message.from)) {
+    if (earlier_.insert(message.from.incarnation).second && earlier_.size() > 1) {
+      news_.push_back(text_of(message.from) + " was started again, and lacks what it had of ps " +
+                      std::to_string(options_.index) + ", which goes on without a standby: to " +
+                      "have one, end all tasks and start them again from a checkpoint");
+      return drop_standby(out);
+    }
+    neighbour_ = message.from;
+    // It has what an earlier start of this server has made, and confirms none of this one.
+    lost_ = lost_ || message.entry > 0;
+    if (!lost_) out.insert(out.end(), unconfirmed_.begin(), unconfirmed_.end());
+  }
+}
+
 void Shard::on_entry(const Message& entry, Messages& out) {
-  if (primary_) return;  // the sender was taken over
   const bool uses =
       entry.kind == Kind::kPull || entry.kind == Kind::kPush || entry.kind == Kind::kState;
   const bool fits = !uses || (created() && (entry.kind == Kind::kPush
@@ -86,14 +146,8 @@ void Shard::on_entry(const Message& entry, Messages& out) {
 }
 
 void Shard::on_replicated(const Message& message, Messages& out) {
-  const std::uint64_t entry = message.entry;
-  if (standby_starts_.insert(message.origin.incarnation).second && standby_starts_.size() > 1) {
-    return drop_standby(out);  // it was started again, and lacks what was confirmed
-  }
-  // The standby has what an earlier start of this server has made, and confirms none of this one.
-  lost_ = lost_ || entry > entries_;
   if (lost_) return;
-  confirmed_ = std::max(confirmed_, std::min(entry, entries_));
+  confirmed_ = std::max(confirmed_, std::min(message.entry, entries_));
   while (!unconfirmed_.empty() && unconfirmed_.front().entry <= confirmed_) {
     unconfirmed_.pop_front();
   }
@@ -137,7 +191,6 @@ void Shard::on_tick(double now, Messages& out) {
     if (!silent && !never_seen) continue;
     Message gone;
     gone.kind = Kind::kGone;
-    gone.from = {Role::kServer, options_.index, 0};
     gone.sequence = i;
     news_.push_back(
         name_of(member) + (silent ? " has not been heard for " : " has not come within ") +
@@ -148,7 +201,8 @@ void Shard::on_tick(double now, Messages& out) {
   }
   if (unconfirmed_.empty() || now - sent_ < options_.resend) return;
   sent_ = now;
-  for (const Message& entry : unconfirmed_) out.push_back(entry);
+  if (neighbour_.incarnation == 0) return out.push_back(hello_to_standby());
+  out.insert(out.end(), unconfirmed_.begin(), unconfirmed_.end());
 }
 
 void Shard::reply(const Message& request, Message answer) {

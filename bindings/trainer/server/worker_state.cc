@@ -89,8 +89,8 @@ Messages WorkerState::on_message(double now, const Message& message) {
   if (message.from.role != Role::kServer || message.from.index >= options_.servers) return out;
   heard_[message.from.index] = std::max(heard_[message.from.index], now);
   auto& starts = starts_[message.from.index];
-  const bool is_new = message.origin.incarnation != 0 &&
-                      starts.insert(message.origin.incarnation).second && starts.size() > 1;
+  const bool is_new = message.from.incarnation != 0 &&
+                      starts.insert(message.from.incarnation).second && starts.size() > 1;
   if (is_new) held_[message.from.index] = 0;
   if (message.kind == Kind::kBeatBack) held_[message.from.index] = message.version;
   const bool has_lost = is_new || (message.kind == Kind::kBeatBack && message.dropped);

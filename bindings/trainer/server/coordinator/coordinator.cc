@@ -26,7 +26,7 @@ class Runner {
   Runner(const Tasks& tasks, double deadline, const Say& say)
       : self_(tasks.self()),
         deadline_(deadline),
-        post_({.self = self_, .keys = keys_for(tasks.all()), .say = say}) {
+        post_({.self = self_, .access = access_for(tasks.all()), .say = say}) {
     post_.listen(tasks.workers.at(tasks.index));
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
@@ -165,7 +165,7 @@ struct Coordinator::Inside {
         self{Role::kChief, 0, tasks.self().incarnation},
         deadline(deadline_of),
         state(workers, worker_timeout, deadline_of),
-        post({.self = self, .keys = keys_for(tasks.all()), .say = {}}) {
+        post({.self = self, .access = access_for(tasks.all()), .say = {}}) {
     for (std::uint32_t i = 0; i < workers; ++i) {
       post.connect({Role::kWorker, i, 0}, tasks.workers[i]);
     }

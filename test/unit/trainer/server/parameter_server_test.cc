@@ -41,8 +41,9 @@ class Server {
     options.index = index;
     options.servers = static_cast<std::uint32_t>(tasks.servers.size());
     options.job = ParameterServerOptions{}.job_of(tasks);
-    thread_ = std::jthread([options, at = tasks.servers[index]](const std::stop_token& stop) {
-      Post post({.self = {Role::kServer, options.index, 0}, .keys = {}, .say = {}});
+    thread_ = std::jthread([options, at = tasks.servers[index],
+                             access = access_for(tasks.all())](const std::stop_token& stop) {
+      Post post({.self = {Role::kServer, options.index, options.start}, .access = access, .say = {}});
       post.listen(at);
       ServerState state(options);
       while (!stop.stop_requested()) {

@@ -26,7 +26,7 @@ constexpr Address kServerOfPost{Role::kServer, 0, 0};
 constexpr Address kWorkerOfPost{Role::kWorker, 1, 7};
 
 std::unique_ptr<Post> worker_at(const std::string& address) {
-  auto post = std::make_unique<Post>(PostOptions{.self = kWorkerOfPost, .keys = {}, .say = {}});
+  auto post = std::make_unique<Post>(PostOptions{.self = kWorkerOfPost, .access = {}, .say = {}});
   post->connect(kServerOfPost, address);
   return post;
 }
@@ -52,7 +52,7 @@ std::vector<Message> receive_of(Post& post, double seconds) {
 // (as more waits than the mark allows), and whose other end is gone.
 TEST(Post, APeerThatSendsMuchAndEndsIsNoEndOfTheOther) {
   const std::string address = address_of_test();
-  Post server({.self = kServerOfPost, .keys = {}, .say = {}});
+  Post server({.self = kServerOfPost, .access = {}, .say = {}});
   server.listen(address);
   auto worker = worker_at(address);
   const auto sends_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
