@@ -3,6 +3,7 @@
 """server.py <check> <folder of the programs> <mpirun>: jobs with parameter servers, each task started as by hand."""
 
 import os
+import pathlib
 import random
 import re
 import signal
@@ -226,6 +227,11 @@ def epochs():
     assert all(abs(a - b) < 1e-5 for a, b in zip(whole[13:], losses(text), strict=True)), f"{whole}\n{text}"
 
 
+def memory_of(process):
+    """Its resident bytes."""
+    return int(pathlib.Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1]) * 4096
+
+
 def hostile():
     """Bytes that are no messages, while a training goes on; clients that come and go; a message's head and no more."""
     job = Job(1, 2, *SOON, "--slow_ms", "2")
@@ -250,11 +256,17 @@ def hostile():
         stranger.sendall(zmtp.frames_of([b"y" * 300] * 40))
         header = b"RPS1" + bytes([3, 1, 1, 0]) + struct.pack("<IIQQ", 1, 0, 5, 0)
         header += bytes(116 - len(header))
-        stranger.sendall(zmtp.frames_of([header, b"", b"", b""]))  # a push of worker 1, which it is not
+        stranger.sendall(zmtp.message_of([header, b"", b"", b""]))  # a push of worker 1, which it is not
         # A sign of life of worker 1, in whose view all servers are dead.
         header = b"RPS1" + bytes([8, 1, 1, 0]) + struct.pack("<IIQQIQQddQQ", 1, 0, 5, 0, 0, 0, 0, 0, 0, 1 << 62, 2**64 - 1)
-        stranger.sendall(zmtp.frames_of([header + bytes(116 - len(header)), b"", b"", b""]))
+        stranger.sendall(zmtp.message_of([header + bytes(116 - len(header)), b"", b"", b""]))
         server.wait_for(r"ps 0: what came from .* is no message of this job \(.*\): it is ignored")
+        # Pieces without an end: the server keeps none of them, as this one has not said hello.
+        resident = memory_of(server.process.pid)
+        for i in range(200):
+            stranger.sendall(zmtp.frames_of([struct.pack("<QII", 7, i, 1 << 16), bytes(1 << 20)]))
+        assert memory_of(server.process.pid) - resident < 64 << 20, (resident, memory_of(server.process.pid))
+        server.wait_for(r"\(more bytes than it may send\)")
         # And the announcement of a frame of 2^62 bytes.
         stranger.sendall(bytes([3]) + struct.pack(">Q", 1 << 62))
     for i in range(200):

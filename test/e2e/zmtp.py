@@ -18,6 +18,11 @@ def frames_of(frames):
     return out
 
 
+def message_of(frames):
+    """A message of a task: a piece with the header, the text and the ids, whose tag says that it is the only one."""
+    return frames_of([struct.pack("<QII", 1, 0, 1), *frames])
+
+
 def meet(address, seconds):
     """A connection to a task on this host, which listens in a folder of this user."""
     stranger = socket.socket(socket.AF_UNIX)

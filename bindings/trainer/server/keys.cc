@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/keys.h"
 
+#include <fcntl.h>
 #include <sodium/crypto_hash_sha256.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -92,6 +95,36 @@ std::string socket_in(const std::string& folder, const std::string& address) {
   std::string name = address.starts_with(kName) ? "127.0.0.1:" + address.substr(kName.size()) : address;
   std::ranges::replace(name, '/', '_');
   return folder + "/" + name;
+}
+
+SocketLock::~SocketLock() {
+  if (file_ < 0) return;
+  ::unlink(path_.c_str());
+  ::unlink((path_ + ".lock").c_str());
+  ::close(file_);
+}
+
+bool SocketLock::take(const std::string& path) {
+  const std::string lock = path + ".lock";
+  while (file_ < 0) {
+    const int file = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0) return false;
+    const bool taken = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    const int error = errno == EWOULDBLOCK ? EADDRINUSE : errno;
+    // The one before may have removed it since it was opened.
+    struct stat held {};
+    struct stat named {};
+    if (taken && ::fstat(file, &held) == 0 && ::stat(lock.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino) {
+      path_ = path;
+      file_ = file;
+      break;
+    }
+    ::close(file);
+    errno = error;
+    if (!taken) return false;
+  }
+  return true;
 }
 
 Access access_for(const std::vector<std::string>& addresses) {

@@ -37,4 +37,21 @@ struct Access {
 // The name of a task's socket in a folder.
 [[nodiscard]] std::string socket_in(const std::string& folder, const std::string& address);
 
+// Who listens at a socket in a folder, as long as this object lives: ZeroMQ would take its name from
+// a process that listens there, and leaves it behind.
+class SocketLock {
+ public:
+  SocketLock() = default;
+  SocketLock(const SocketLock&) = delete;
+  SocketLock& operator=(const SocketLock&) = delete;
+  ~SocketLock();
+
+  // False, with errno set: another process has it, or it cannot be had.
+  bool take(const std::string& path);
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
 }  // namespace ronde::trainer::server

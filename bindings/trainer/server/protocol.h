@@ -210,6 +210,8 @@ class Shard {
   [[nodiscard]] const Histogram& staleness() const noexcept { return staleness_; }
   // Pushes that were counted, by worker.
   [[nodiscard]] std::vector<std::uint64_t> steps() const;
+  // Bytes of a message that this task has reason to send.
+  [[nodiscard]] std::size_t most_bytes(const Address& from) const;
   // Messages that are kept: what bounds memory.
   [[nodiscard]] std::size_t kept() const;
   // The steps that the fastest of those who were let go on was ahead, ever.
@@ -314,6 +316,8 @@ class ServerState {
   [[nodiscard]] std::vector<std::string> take_news();
   // In the newest view this server is dead, and another has its group.
   [[nodiscard]] bool deposed() const { return ((dead_ >> options_.index) & 1U) != 0; }
+  // Of a message from this task.
+  [[nodiscard]] std::size_t most_bytes(const Address& from) const;
   // When anybody was heard last.
   [[nodiscard]] double last_heard() const noexcept { return last_heard_; }
   [[nodiscard]] const Shard* shard(std::uint32_t group) const;

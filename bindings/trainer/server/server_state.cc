@@ -89,6 +89,12 @@ bool ServerState::all_told() const {
       shards_, [](const auto& one) { return !one.second->primary() || one.second->all_told(); });
 }
 
+std::size_t ServerState::most_bytes(const Address& from) const {
+  std::size_t most = 0;
+  for (const auto& [group, one] : shards_) most = std::max(most, one->most_bytes(from));
+  return most;
+}
+
 std::vector<std::string> ServerState::take_news() {
   std::vector<std::string> all;
   for (const auto& [group, one] : shards_) {

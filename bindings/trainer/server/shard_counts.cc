@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a group and its members: counts, names, and why a task is not of this training.
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -39,6 +40,17 @@ std::vector<std::uint64_t> Shard::steps() const {
   steps.reserve(options_.workers);
   for (std::size_t i = 0; i < options_.workers; ++i) steps.push_back(members_[i].counted);
   return steps;
+}
+
+// A hello, whose settings name each variable; those who are in may push gradients, and rows, each of
+// which may come more than once. Only the chief, or the server before this one, creates variables.
+std::size_t Shard::most_bytes(const Address& from) const {
+  constexpr std::size_t kOfStrangers = std::size_t{1} << 22U;
+  constexpr std::size_t kOfRows = std::size_t{1} << 28U;
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  if (!knows(from) && !believes(from)) return kOfStrangers;
+  if (created()) return kOfRows + 4 * sizeof(float) * variables_->size();
+  return options_.is_chief(from) || believes(from) ? kAny : kOfStrangers;
 }
 
 std::size_t Shard::kept() const {

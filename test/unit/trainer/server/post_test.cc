@@ -65,5 +65,85 @@ TEST(Post, APeerThatSendsMuchAndEndsIsNoEndOfTheOther) {
   EXPECT_THAT(receive_of(server, 0.2), testing::SizeIs(testing::Ge(16U)));
 }
 
+Message answer_with(std::size_t floats, std::uint64_t sequence) {
+  Message answer;
+  answer.kind = Kind::kValues;
+  answer.from = kServerOfPost;
+  answer.to = kWorkerOfPost;
+  answer.sequence = sequence;
+  std::vector<float> values(floats);
+  for (std::size_t i = 0; i < floats; ++i) values[i] = static_cast<float>(i % 1000);
+  answer.floats = Floats::of(std::move(values));
+  return answer;
+}
+
+// Larger than what ZeroMQ keeps, to one who reads late.
+TEST(Post, ALargeMessageGoesInPiecesBothWays) {
+  constexpr std::size_t kFloats = (std::size_t{40} << 18U) + 7;
+  const std::string address = address_of_test();
+  Post server({.self = kServerOfPost, .access = {}, .say = {}});
+  server.listen(address);
+  const auto worker = worker_at(address);
+  Message push = answer_with(kFloats, 1);
+  push.kind = Kind::kPush;
+  push.from = kWorkerOfPost;
+  push.to = kServerOfPost;
+  std::vector<Message> got;
+  for (int i = 0; i < 1000 && got.empty(); ++i) {
+    if (i == 0) worker->send(push);
+    (void)worker->receive(0.005);
+    got = server.receive(0.005);
+  }
+  ASSERT_THAT(got, testing::SizeIs(1));
+  EXPECT_EQ(got[0].floats.whole(), push.floats.whole());
+  server.send(answer_with(kFloats, 2));
+  server.send(answer_with(3, 3));
+  (void)server.receive(0.1);
+  got.clear();
+  for (int i = 0; i < 1000 && got.size() < 2; ++i) {
+    for (Message& one : worker->receive(0.005)) got.push_back(std::move(one));
+    (void)server.receive(0.005);
+  }
+  ASSERT_THAT(got, testing::SizeIs(2));
+  EXPECT_EQ(got[0].floats.size(), kFloats);
+  EXPECT_EQ(got[1].sequence, 3U);
+}
+
+// What waits for one who does not read, and what one may send who has no reason to.
+TEST(Post, WhatIsUnderWayIsBounded) {
+  const std::string address = address_of_test();
+  std::string lines;
+  Post server({.self = kServerOfPost,
+               .access = {},
+               .say = [&](const std::string& line) { lines += line + "\n"; },
+               .waiting_bytes = 1000,
+               .most_bytes = [](const Address&) { return std::size_t{1} << 20U; }});
+  server.listen(address);
+  const auto worker = worker_at(address);
+  std::vector<Message> got;
+  while (got.empty()) {
+    worker->send(beat_of_post(1));
+    got = server.receive(0.05);
+  }
+  constexpr std::size_t kMuch = std::size_t{64} << 18U;
+  const Message large = answer_with(kMuch, 2);
+  const auto uses = [&] { return large.floats.parts()[0].owner.use_count(); };
+  for (int i = 0; i < 100; ++i) server.send(large);
+  EXPECT_LE(uses(), 1 + 3 * 64) << "more than three of it wait, each in 64 pieces";
+  Message push = answer_with(std::size_t{1} << 20U, 3);
+  push.kind = Kind::kPush;
+  push.from = {Role::kWorker, 2, 9};
+  push.to = kServerOfPost;
+  Post other({.self = push.from, .access = {}, .say = {}});
+  other.connect(kServerOfPost, address);
+  for (int i = 0; i < 200 && lines.find("more bytes") == std::string::npos; ++i) {
+    if (i % 20 == 0) other.send(push);
+    (void)other.receive(0.005);
+    for (const Message& one : server.receive(0.005)) EXPECT_EQ(one.kind, Kind::kBeat);
+  }
+  EXPECT_THAT(lines, testing::HasSubstr("what came from 'w2.9' is no message of this job (more bytes "
+                                        "than it may send): it is ignored"));
+}
+
 }  // namespace
 }  // namespace ronde::trainer::server
