@@ -69,12 +69,17 @@ void Client::start(Message message) {
   requests_[message.group] = std::move(message);
 }
 
+// Who asks for counts wants to know whether there are variables.
+bool Client::must_create(std::uint32_t group) const {
+  return options_.create && state_.is_empty(group) && requests_[group].kind != Kind::kStatus;
+}
+
 // Waits for a while; whether the answer is there. Throws at the deadlines.
 bool Client::look(std::uint32_t group, Wait& wait) {
   std::unique_lock lock(mutex_);
   answered_.wait_for(lock, std::chrono::milliseconds(50), [&] {
     return !state_.is_under_way(group) || !failure_.empty() ||
-           (options_.create && state_.is_empty(group));
+           must_create(group);
   });
   if (!failure_.empty()) throw TrainerError(failure_);
   if (!state_.is_under_way(group)) return true;
@@ -121,9 +126,9 @@ Message Client::finish(std::uint32_t group) {
     const bool done = look(group, wait);
     if (!done) {
       bool empty = false;
-      if (options_.create && !creates) {
+      if (!creates) {
         const std::lock_guard lock(mutex_);
-        empty = state_.is_empty(group);
+        empty = must_create(group);
         if (empty) state_.forget(group);
       }
       if (empty) {

@@ -61,6 +61,7 @@ class Client {
     bool said = false;
   };
   bool look(std::uint32_t group, Wait& wait);
+  [[nodiscard]] bool must_create(std::uint32_t group) const;
 
   const ClientOptions options_;
   std::mutex mutex_;

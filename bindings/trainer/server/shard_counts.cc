@@ -82,6 +82,7 @@ std::string Shard::counts() const {
                         {"lost", lost},
                         {"chief", !chief.silent},
                         {"closed", closed_},
+                        {"created", created()},
                         {"expected", expected},
                         {"most_ahead", most_ahead_}}
       .dump();

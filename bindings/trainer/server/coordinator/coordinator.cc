@@ -154,6 +154,9 @@ void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void(
     } catch (const std::exception& error) {
       result.kind = Kind::kFailed;
       result.text = error.what();
+    } catch (...) {
+      result.kind = Kind::kFailed;
+      result.text = "it threw what is no std::exception";
     }
     runner.answer(std::move(result));
   }
@@ -263,7 +266,7 @@ void Coordinator::join() {
                          " s: does the worker that must run it still run?");
     }
   }
-  const auto failed = inside_->state.first_failure();
+  const auto failed = inside_->state.take_failure();
   if (failed) throw TrainerError("a step failed: " + *failed);
 }
 
