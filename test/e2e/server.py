@@ -397,6 +397,19 @@ def stopped():
     server.wait()
 
 
+def late_one():
+    """A worker that stands still while the job is closed ends well once it goes on: it is told."""
+    job = Job(1, 2, *SOON, "--slow_ms", "1", "--worker_timeout", "1", "--deadline", "5")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    other.kill(signal.SIGSTOP)
+    chief.wait()
+    server.wait()
+    other.kill(signal.SIGCONT)
+    text = other.wait()
+    assert "the chief has closed the job, while worker 1 was not heard: it ends" in text, text
+
+
 def main():
     try:
         globals()[sys.argv[1]]()

@@ -2,6 +2,7 @@
 #include "bindings/trainer/server/client.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -83,6 +84,11 @@ bool Client::look(std::uint32_t group, Wait& wait) {
   });
   if (!failure_.empty()) throw TrainerError(failure_);
   if (!state_.is_under_way(group)) return true;
+  if (state_.closed()) {
+    throw TrainerError("the chief has closed the job, while " + text_of(options_.state.self) +
+                           " was not heard: it ends",
+                       EXIT_SUCCESS);
+  }
   const auto home = state_.home(group);
   const double now = steady_seconds();
   const std::uint32_t server = home.value_or(group);
@@ -156,6 +162,11 @@ Message Client::finish(std::uint32_t group) {
   }
 }
 
+bool Client::closed() {
+  const std::lock_guard lock(mutex_);
+  return state_.closed();
+}
+
 Message Client::ask(Message message) {
   const std::uint32_t group = message.group;
   start(std::move(message));
@@ -167,7 +178,7 @@ std::optional<Message> Client::try_ask(Message message, double seconds) {
   start(std::move(message));
   const double end = steady_seconds() + seconds;
   std::unique_lock lock(mutex_);
-  while (state_.is_under_way(group) && failure_.empty() && steady_seconds() < end) {
+  while (state_.is_under_way(group) && !state_.closed() && failure_.empty() && steady_seconds() < end) {
     answered_.wait_for(lock, std::chrono::milliseconds(50));
   }
   state_.forget(group);

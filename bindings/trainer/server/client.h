@@ -48,6 +48,9 @@ class Client {
   // The same, but it gives up after so long, and returns nothing.
   std::optional<Message> try_ask(Message message, double seconds);
 
+  // The chief has closed the job.
+  [[nodiscard]] bool closed();
+
   // Bytes of floats sent and received.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 

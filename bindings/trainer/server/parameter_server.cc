@@ -335,6 +335,7 @@ void ParameterServer::wait_for_the_end() {
     Message message;
     message.kind = Kind::kStatus;
     const auto answer = client_.try_ask(message, options_.deadline);
+    if (client_.closed()) return;
     if (!answer || answer->kind != Kind::kCounts) {
       throw TrainerError("ps 0 has not answered for " + seconds + ", nor said that the chief has " +
                          "closed the job: look whether the chief has kept the last state");

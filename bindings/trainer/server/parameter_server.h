@@ -100,7 +100,8 @@ class ParameterServer {
 
   // Writes the servers' values into the parameters, and those of rows into `rows`. Waits where the
   // mode says so. Throws TrainerError where a server refuses, or is silent until the deadline, and
-  // for rows that no table has.
+  // for rows that no table has; with the exit code 0 where the chief has closed the job meanwhile,
+  // which has not waited for this task as it was silent for long.
   void pull(std::span<Rows> rows = {});
   // Sends the gradients. False: it came too late for its round, and was dropped (backup workers).
   // Without samples it counts for nothing. Throws TrainerError for numbers that are not finite, a

@@ -192,8 +192,6 @@ void Post::connect(const Address& to, const std::string& address) {
   set_up(dealer, address, options_);
   dealer.set(zmq::sockopt::reconnect_ivl, 50);
   dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
-  // What waits for a server that is not there is sent again anyway.
-  dealer.set(zmq::sockopt::immediate, true);
   if (const auto& keys = options_.access.keys) {
     dealer.set(zmq::sockopt::curve_serverkey, keys->server_public);
     dealer.set(zmq::sockopt::curve_publickey, keys->client_public);

@@ -90,7 +90,7 @@ enum class Kind : std::uint8_t {
   kState,   // all numbers, for a checkpoint
   kStatus,  // counts as JSON
   kBye,     // the worker is done
-  kClose,   // the chief: the job is over
+  kClose,   // the chief: the job is over; a server: so said the chief
   kBeat,    // I am there; the chief's bring its view
   // From servers.
   kWelcome,
@@ -356,6 +356,8 @@ class WorkerState {
   [[nodiscard]] bool is_under_way(std::uint32_t group) const;
   // The answer to the last request, once it is there.
   std::optional<Message> take_answer(std::uint32_t group);
+  // The chief has closed the job: nobody answers any more.
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
   // Gives a request up.
   void forget(std::uint32_t group) { groups_.at(group).request.reset(); }
 
@@ -393,6 +395,7 @@ class WorkerState {
   std::vector<double> heard_;
   std::vector<std::set<std::uint64_t>> starts_;  // that were heard, of servers
   std::vector<std::uint64_t> held_;  // by server: the entries that it has of the one before it
+  bool closed_ = false;
   double began_ = -1.0;
   double beat_ = -1e9;
   std::uint64_t view_ = 0;

@@ -90,7 +90,16 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   if (is_waiting) return;  // for the standby
   if (message.kind == Kind::kClose) {
     closed_ = true;  // not by the log: the standby may be closed already
-    return reply(Kind::kAck);
+    reply(Kind::kAck);
+    // One that does not run now finds it when it wakes.
+    for (const Member& one : members_) {
+      if (one.incarnation == 0 || one.address == message.from) continue;
+      Message over = answer_of(Kind::kClose);
+      over.to = one.address;
+      over.group = group_;
+      out.push_back(std::move(over));
+    }
+    return;
   }
   if (message.kind == Kind::kPush) {
     if (message.sequence < member.last.sequence) return;  // long answered

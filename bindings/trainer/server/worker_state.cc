@@ -87,6 +87,7 @@ void WorkerState::say_hello(double now, std::uint32_t number, Messages& out) {
 Messages WorkerState::on_message(double now, const Message& message) {
   Messages out;
   if (message.from.role != Role::kServer || message.from.index >= options_.servers) return out;
+  closed_ = closed_ || message.kind == Kind::kClose;
   heard_[message.from.index] = std::max(heard_[message.from.index], now);
   auto& starts = starts_[message.from.index];
   const bool is_new = message.from.incarnation != 0 &&

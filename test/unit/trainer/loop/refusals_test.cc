@@ -246,7 +246,7 @@ TEST(Failures, ALabelWithoutAnOutputIsSaidOnAllRanks) {
         .shard(rank, 2);
   };
   EXPECT_THAT(refusals(wrong),
-              Each(AllOf(HasSubstr("step 2 of epoch 1: rank 1: label 3 of sample 1 has no output"),
+              Each(AllOf(HasSubstr("step 2 of epoch 1: rank 1: label 3 in row 1 of a replica's part of a batch has no output"),
                          testing::Not(HasSubstr("learning rate")))));
 }
 
@@ -280,7 +280,7 @@ TEST(Failures, OfAnEvaluationAreSaidOnAllRanksThatAskWhetherToStop) {
     return Dataset::from_generator(format, write).batch(4).shard(rank, 2);
   };
   EXPECT_THAT(refusals(wrong, evaluate_asking),
-              Each(HasSubstr("label 3 of sample 1 has no output")));
+              Each(HasSubstr("label 3 in row 1 of a replica's part of a batch has no output")));
 }
 
 TEST(NotANumber, IsNoResultOfAnEvaluationOrAPrediction) {
