@@ -397,6 +397,7 @@ class WorkerState {
   std::vector<std::uint64_t> held_;  // by server: the entries that it has of the one before it
   bool closed_ = false;
   double began_ = -1.0;
+  double ticked_ = -1.0;
   double beat_ = -1e9;
   std::uint64_t view_ = 0;
   std::uint64_t dead_ = 0;

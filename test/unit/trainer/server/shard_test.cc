@@ -85,6 +85,26 @@ TEST(ServerShard, AStandbyThatWasStartedAgainHoldsNobody) {
                                 "again from a checkpoint"));
 }
 
+// It has heard nobody meanwhile, and what it hears first must not be the others' death.
+TEST(ServerShard, AChiefThatStoodStillTakesNobodyForDead) {
+  WorkerState chief({.self = {Role::kChief, 0, 5}, .servers = 2, .standby = true, .decides = true, .job = "job"});
+  const auto beat = [&](double now, std::uint32_t server) {
+    Message message = message_from({Role::kServer, server, 7}, Kind::kBeatBack);
+    message.version = 3;
+    (void)chief.on_message(now, message);
+  };
+  (void)chief.on_tick(0.0);
+  for (const std::uint32_t server : {0U, 1U}) beat(0.1, server);
+  beat(8.0, 1);
+  (void)chief.on_tick(8.0);
+  EXPECT_EQ(chief.dead(), 0U);
+  for (int tenth = 81; tenth < 120; ++tenth) {
+    beat(tenth / 10.0, 1);
+    (void)chief.on_tick(tenth / 10.0);
+  }
+  EXPECT_EQ(chief.dead(), 1U);
+}
+
 // Of another job, or of an earlier start that is still about: one that has not said hello.
 TEST(ServerShard, NoServerIsBelievedWithoutAHello) {
   ServerOptions options{.servers = 2, .standby = true, .job = "--ps_hosts a", .start = 7};
