@@ -79,8 +79,7 @@ bool Client::must_create(std::uint32_t group) const {
 bool Client::look(std::uint32_t group, Wait& wait) {
   std::unique_lock lock(mutex_);
   answered_.wait_for(lock, std::chrono::milliseconds(50), [&] {
-    return !state_.is_under_way(group) || !failure_.empty() ||
-           must_create(group);
+    return !state_.is_under_way(group) || !failure_.empty() || must_create(group);
   });
   if (!failure_.empty()) throw TrainerError(failure_);
   if (!state_.is_under_way(group)) return true;
@@ -108,9 +107,8 @@ bool Client::look(std::uint32_t group, Wait& wait) {
   const std::string what = is_silent ? " does not answer" : " has no variables yet";
   if (now - wait.trouble_since > options_.deadline) {
     throw TrainerError(who + what + ", and " + text_of(options_.state.self) + " has waited for " +
-                       std::to_string(static_cast<long>(options_.deadline)) +
-                       " s: " +
-                       (!is_silent               ? "start the chief"
+                       std::to_string(static_cast<long>(options_.deadline)) + " s: " +
+                       (!is_silent             ? "start the chief"
                         : options_.access.keys ? "start it, with the secret that this task has"
                                                : "start it, as the same user"));
   }
@@ -178,7 +176,8 @@ std::optional<Message> Client::try_ask(Message message, double seconds) {
   start(std::move(message));
   const double end = steady_seconds() + seconds;
   std::unique_lock lock(mutex_);
-  while (state_.is_under_way(group) && !state_.closed() && failure_.empty() && steady_seconds() < end) {
+  while (state_.is_under_way(group) && !state_.closed() && failure_.empty() &&
+         steady_seconds() < end) {
     answered_.wait_for(lock, std::chrono::milliseconds(50));
   }
   state_.forget(group);

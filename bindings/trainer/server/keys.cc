@@ -60,8 +60,9 @@ bool is_of_this_host(std::string_view address) {
          address.starts_with("localhost:") || address.starts_with("[::1]:");
 }
 
-// The same for all processes of this user, whatever their environment: a session's own folder, which
-// some have and others not, is the second choice, where another user has made that of the first.
+// The same for all processes of this user, whatever their environment: a session's own folder,
+// which some have and others not, is the second choice, where another user has made that of the
+// first.
 std::string folder_of_this_user() {
   const std::string first = "/tmp/ronde-" + std::to_string(::geteuid());
   const auto session = variable("XDG_RUNTIME_DIR");
@@ -92,7 +93,8 @@ Keys keys_of(const std::string& secret) {
 
 std::string socket_in(const std::string& folder, const std::string& address) {
   constexpr std::string_view kName = "localhost:";
-  std::string name = address.starts_with(kName) ? "127.0.0.1:" + address.substr(kName.size()) : address;
+  std::string name =
+      address.starts_with(kName) ? "127.0.0.1:" + address.substr(kName.size()) : address;
   std::ranges::replace(name, '/', '_');
   return folder + "/" + name;
 }

@@ -37,8 +37,8 @@ struct Access {
 // The name of a task's socket in a folder.
 [[nodiscard]] std::string socket_in(const std::string& folder, const std::string& address);
 
-// Who listens at a socket in a folder, as long as this object lives: ZeroMQ would take its name from
-// a process that listens there, and leaves it behind.
+// Who listens at a socket in a folder, as long as this object lives: ZeroMQ would take its name
+// from a process that listens there, and leaves it behind.
 class SocketLock {
  public:
   SocketLock() = default;

@@ -88,11 +88,14 @@ void ParameterServer::compare_servers() {
   const auto furthest = std::ranges::max_element(counts, {}, &ServerCounts::global_step);
   const auto empty = std::ranges::find(counts, false, &ServerCounts::created);
   if (furthest->global_step == 0 || empty == counts.end()) return;
-  const std::string text = "ps " + std::to_string(empty - counts.begin()) + " has no variables, and ps " +
+  const std::string text = "ps " + std::to_string(empty - counts.begin()) +
+                           " has no variables, and ps " +
                            std::to_string(furthest - counts.begin()) + " has those of step " +
                            std::to_string(furthest->global_step);
-  if (restored_) return say(text + ": it begins with the checkpoint of step " + std::to_string(first_step_));
-  throw TrainerError(text + ", which belong together: there is no checkpoint, so end all tasks and " +
+  if (restored_)
+    return say(text + ": it begins with the checkpoint of step " + std::to_string(first_step_));
+  throw TrainerError(text +
+                         ", which belong together: there is no checkpoint, so end all tasks and " +
                          "begin anew, with --logdir or --standby on to lose less next time",
                      kExitConfiguration);
 }

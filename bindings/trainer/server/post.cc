@@ -5,13 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <deque>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <zmq.hpp>
@@ -30,8 +29,8 @@ constexpr std::uint32_t kMostPieces = 1U << 16U;  // 64 GiB of floats
 constexpr int kMostSent = 64;
 constexpr int kMostReceived = 16;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 26U;  // bytes that are read in one go
-constexpr double kRetry = 1e-3;  // seconds
-constexpr double kStale = 60.0;  // seconds after which the rest of a message comes no more
+constexpr double kRetry = 1e-3;
+constexpr double kStale = 60.0;            // after so long the rest of a message comes no more
 constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a thousand
 
 // ZeroMQ's form of "host:port". A name of this host cannot be bound, so that all of its addresses
@@ -254,7 +253,7 @@ void Post::pump() {
       if (error.num() != EHOSTUNREACH && error.num() != EAGAIN) throw;
       is_gone = error.num() == EHOSTUNREACH;  // it asks again when it is back
     }
-    at = is_gone || to.pieces.empty() ? sockets_->outgoing.erase(at) : std::next(at);
+    at = is_gone || to.pieces.empty() ? sockets_->outgoing.erase(at) : ++at;
   }
 }
 
@@ -271,7 +270,8 @@ std::vector<Message> Post::receive(double seconds) {
     pump();
     double most = std::max(0.0, end - steady_seconds());
     const auto events = [this](const std::string& peer) {
-      return static_cast<short>(sockets_->outgoing.contains(peer) ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN);
+      return static_cast<short>(sockets_->outgoing.contains(peer) ? ZMQ_POLLIN | ZMQ_POLLOUT
+                                                                  : ZMQ_POLLIN);
     };
     std::vector<zmq::pollitem_t> items{{nullptr, sockets_->bell, ZMQ_POLLIN, 0}};
     if (sockets_->router) {
@@ -299,14 +299,15 @@ std::vector<Message> Post::receive(double seconds) {
     if (!out.empty() || rung || steady_seconds() >= end) break;
   }
   pump();
-  std::erase_if(sockets_->incoming,
-                [now = steady_seconds()](const auto& one) { return now - one.second.since > kStale; });
+  std::erase_if(sockets_->incoming, [now = steady_seconds()](const auto& one) {
+    return now - one.second.since > kStale;
+  });
   return out;
 }
 
 void Post::read(void* which, bool router, std::vector<Message>& out) {
   zmq::socket_t& socket = *static_cast<zmq::socket_t*>(which);
-  const std::size_t most = router ? 6 : 5;
+  const std::size_t most = router ? 6 : 5;  // frames
   // At most so much at a time, so that one who sends without end keeps nobody out.
   for (std::size_t bytes = 0, count = 0; count < 256 && bytes < kMostAtOnce; ++count) {
     std::vector<Frame> frames;
@@ -390,8 +391,7 @@ void Post::read_monitor() {
 
 void Post::complain(const std::string& what) {
   ++complaints_;
-  if (complaints_ > kComplaints && complaints_ % 1000 != 0) return;
-  if (!options_.say) return;
+  if (!options_.say || (complaints_ > kComplaints && complaints_ % 1000 != 0)) return;
   options_.say(
       text_of(options_.self) + ": " + what +
       (complaints_ == kComplaints ? " (from now on one line for a thousand of these)" : ""));

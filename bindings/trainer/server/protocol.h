@@ -36,10 +36,9 @@
 // then, those have who live. A standby tells how many entries it has of the server before it, which
 // was there, therefore, and without any nothing is taken over. A server that was started again has
 // lost what it had: the chief hears the other start (from, in each answer), or the server itself
-// hears that its standby has more than it has made, answers nobody, and says so: it is declared
-// dead at once. As a standby it lacks what was confirmed: the server before it hears the other
-// start, too, and goes on without a standby. Servers say hello to each other, too, with the job's
-// settings and their start: the standby's welcome tells what it has of an earlier one.
+// hears that its standby, which welcomes its hello, has entries of another start, answers nobody,
+// and says so: it is declared dead at once. As a standby it lacks what was confirmed: the server
+// before it hears the other start, too, and goes on without a standby.
 #pragma once
 
 #include <array>
@@ -51,7 +50,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -188,9 +186,7 @@ class Shard {
   // What the next server, or that before it, says to this one as its standby or to its standby.
   void on_server(const Message& message, Messages& out);
   // Whether this is the start of the one before or of the standby that has said hello, or welcome.
-  [[nodiscard]] bool believes(const Address& server) const {
-    return server.incarnation != 0 && server == neighbour_;
-  }
+  [[nodiscard]] bool believes(const Address& server) const;
   void on_tick(double now, Messages& out);
   void heard(double now, const Address& from);
   // Whether it has said hello, and no later one has.
@@ -316,7 +312,6 @@ class ServerState {
   [[nodiscard]] std::vector<std::string> take_news();
   // In the newest view this server is dead, and another has its group.
   [[nodiscard]] bool deposed() const { return ((dead_ >> options_.index) & 1U) != 0; }
-  // Of a message from this task.
   [[nodiscard]] std::size_t most_bytes(const Address& from) const;
   // When anybody was heard last.
   [[nodiscard]] double last_heard() const noexcept { return last_heard_; }
@@ -376,7 +371,6 @@ class WorkerState {
     bool welcome = false;
     bool empty = false;
     std::uint64_t requests = 0;
-    std::uint64_t pushes = 0;
     std::optional<Message> request;
     std::optional<Message> answer;
     double sent = 0.0;

@@ -42,8 +42,9 @@ std::vector<std::uint64_t> Shard::steps() const {
   return steps;
 }
 
-// A hello, whose settings name each variable; those who are in may push gradients, and rows, each of
-// which may come more than once. Only the chief, or the server before this one, creates variables.
+// A hello, whose settings name each variable; those who are in may push gradients, and rows, each
+// of which may come more than once. Only the chief, or the server before this one, creates
+// variables.
 std::size_t Shard::most_bytes(const Address& from) const {
   constexpr std::size_t kOfStrangers = std::size_t{1} << 22U;
   constexpr std::size_t kOfRows = std::size_t{1} << 28U;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNever = -1.0;
 constexpr double kSoon = 0.1;  // seconds until a server that is there is asked for variables again
-constexpr double kAway = 1.0;   // seconds between two ticks
+constexpr double kAway = 1.0;  // seconds between two ticks
 constexpr double kSlowLine = 1e7;  // bytes in a second
 
 }  // namespace

@@ -42,8 +42,9 @@ class Server {
     options.servers = static_cast<std::uint32_t>(tasks.servers.size());
     options.job = ParameterServerOptions{}.job_of(tasks);
     thread_ = std::jthread([options, at = tasks.servers[index],
-                             access = access_for(tasks.all())](const std::stop_token& stop) {
-      Post post({.self = {Role::kServer, options.index, options.start}, .access = access, .say = {}});
+                            access = access_for(tasks.all())](const std::stop_token& stop) {
+      Post post(
+          {.self = {Role::kServer, options.index, options.start}, .access = access, .say = {}});
       post.listen(at);
       ServerState state(options);
       while (!stop.stop_requested()) {

@@ -141,8 +141,9 @@ TEST(Post, WhatIsUnderWayIsBounded) {
     (void)other.receive(0.005);
     for (const Message& one : server.receive(0.005)) EXPECT_EQ(one.kind, Kind::kBeat);
   }
-  EXPECT_THAT(lines, testing::HasSubstr("what came from 'w2.9' is no message of this job (more bytes "
-                                        "than it may send): it is ignored"));
+  EXPECT_THAT(lines,
+              testing::HasSubstr("what came from 'w2.9' is no message of this job (more bytes "
+                                 "than it may send): it is ignored"));
 }
 
 }  // namespace

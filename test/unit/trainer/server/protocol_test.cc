@@ -58,9 +58,10 @@ void check(const Plan& plan, std::uint64_t seed, std::map<std::string, std::uint
         ASSERT_EQ(value, 0.0F) << "dropped and counted";
       }
     }
-    // What was sent was applied or dropped, and told, but for what those who were killed had on the way.
-    EXPECT_LE(run.sent[group].size(), run.acknowledged[group].size() + run.dropped[group].size() +
-                                          run.lives_lost);
+    // What was sent was applied or dropped, and told, but for what those who were killed had on the
+    // way.
+    EXPECT_LE(run.sent[group].size(),
+              run.acknowledged[group].size() + run.dropped[group].size() + run.lives_lost);
     std::uint64_t counted = 0;
     for (const std::uint64_t one : shard->steps()) counted += one;
     EXPECT_EQ(counted, marked);  // global_step is the sum of the workers' steps
@@ -159,8 +160,8 @@ TEST(ServerProtocol, AServerThatDiesWithTheChiefIsTakenOver) {
   }
 }
 
-// All roles are killed and stand still at random: every push is counted once, as applied or dropped,
-// and the sums agree with what workers have sent.
+// All roles are killed and stand still at random: every push is counted once, as applied or
+// dropped, and the sums agree with what workers have sent.
 TEST(ServerProtocol, AnybodyMayDieOrStandStill) {
   std::map<std::string, std::uint64_t> sums;
   for (std::uint64_t seed = 0; seed < schedules(500); ++seed) {

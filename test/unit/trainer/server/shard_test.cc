@@ -87,7 +87,8 @@ TEST(ServerShard, AStandbyThatWasStartedAgainHoldsNobody) {
 
 // It has heard nobody meanwhile, and what it hears first must not be the others' death.
 TEST(ServerShard, AChiefThatStoodStillTakesNobodyForDead) {
-  WorkerState chief({.self = {Role::kChief, 0, 5}, .servers = 2, .standby = true, .decides = true, .job = "job"});
+  WorkerState chief(
+      {.self = {Role::kChief, 0, 5}, .servers = 2, .standby = true, .decides = true, .job = "job"});
   const auto beat = [&](double now, std::uint32_t server) {
     Message message = message_from({Role::kServer, server, 7}, Kind::kBeatBack);
     message.version = 3;

@@ -61,8 +61,8 @@ struct Simulation {
   std::vector<std::set<std::size_t>> sent;
   std::vector<std::set<std::size_t>> seen;  // what a pull that is over has shown
   std::size_t most_kept = 0;
-  std::size_t lives_lost = 0;  // of workers
-  std::size_t blows = 0;       // kills and pauses
+  std::size_t lives_lost = 0;            // of workers
+  std::size_t blows = 0;                 // kills and pauses
   std::uint32_t stopped = kMostServers;  // this server
   double stopped_until = 0.0;
   std::uint32_t server_back = kMostServers;  // this one is started again

@@ -60,9 +60,8 @@ inline void Simulation::kill_some(int& kills, bool& server_killed) {
       std::ranges::all_of(acknowledged, [](const auto& one) { return !one.empty(); });
   // One loss is promised to be borne: none is added where silence was taken for a death already.
   const bool whole = tasks[kWorkers].state->dead() == 0 &&
-                     std::ranges::none_of(servers, [](const auto& one) {
-                       return one == nullptr || one->deposed();
-                     });
+                     std::ranges::none_of(
+                         servers, [](const auto& one) { return one == nullptr || one->deposed(); });
   if (plan.kills_server && !server_killed && created && whole && !done() && chance(0.02)) {
     server_killed = true;
     ++blows;
