@@ -311,7 +311,6 @@ void Post::read(void* which, bool router, std::vector<Message>& out) {
   // At most so much at a time, so that one who sends without end keeps nobody out.
   for (std::size_t bytes = 0, count = 0; count < 256 && bytes < kMostAtOnce; ++count) {
     std::vector<Frame> frames;
-    std::string peer;
     std::size_t read = 0;
     for (bool more = true; more; ++read) {
       auto frame = std::make_shared<zmq::message_t>();

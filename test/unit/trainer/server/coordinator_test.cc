@@ -26,6 +26,7 @@ class Job {
     const std::string prefix =
         "ipc://@ronde-coordinator-" + std::to_string(::getpid()) + "-" + std::to_string(++jobs);
     tasks_.servers = {prefix + "-ps"};
+    tasks_.workers.reserve(workers + later);
     for (std::uint32_t i = 0; i < workers + later; ++i) {
       tasks_.workers.push_back(prefix + std::to_string(i));
     }
@@ -76,6 +77,7 @@ TEST(Coordinator, RunsAStepOnEachWorkerOnOneAndOnAnyFreeOne) {
   // "1!" and two numbers. More where a worker is slow, since a step is sent again after a second.
   EXPECT_GE(coordinator.bytes(), 3U * (5 + 8 + 1 + 8) + 5 + 2 + 8);
   std::vector<Scheduled> scheduled;
+  scheduled.reserve(20);
   for (int i = 0; i < 20; ++i) {
     scheduled.push_back(coordinator.schedule("who", {"/" + std::to_string(i), {}}));
   }

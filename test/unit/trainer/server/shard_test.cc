@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
 #include "bindings/trainer/tensor/errors.h"
