@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 import zmtp
 from programs import late
@@ -116,8 +117,8 @@ def worker_kill():
 
 
 def kills():
-    """Workers are killed 20 times at random, and started again; between them a server, which has a standby. The counts
-    are exact, and the model learns."""
+    """Workers are killed 20 times at random, and started again; between them a server, which has a standby, and now and
+    then anybody stands still. The counts are exact, and the model learns."""
     draw = random.Random(1)
     job = Job(2, 3, "--epochs", "100", "--steps", "12000", "--global-batch", "192", "--learning_rate", "0.1", "--momentum",
               "0", "--log-every", "25", "--slow_ms", "1", "--worker_timeout", "1", "--standby", "on", program=IMAGES)
@@ -126,6 +127,11 @@ def kills():
     chief = job.start("worker", 0)
     for i, step in enumerate(sorted(draw.sample(range(250, 11000), 20))):
         chief.wait_until(lambda text, step=step: steps_of(text)[-1:] > [step], f"that it is beyond step {step}")
+        if i % 3 == 2:
+            stands_still = draw.choice([chief, *workers.values(), *servers])
+            stands_still.kill(signal.SIGSTOP)
+            time.sleep(draw.uniform(0.1, 1.5))
+            stands_still.kill(signal.SIGCONT)
         index = draw.choice(list(workers))
         workers[index].kill()
         workers[index].process.wait()
