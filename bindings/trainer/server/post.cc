@@ -26,9 +26,10 @@ namespace {
 constexpr const char* kMonitor = "inproc://monitor";
 constexpr std::uint32_t kMostPieces = 1U << 16U;  // 64 GiB of floats
 // Pieces that ZeroMQ keeps: to a peer, whose floats are lent, and from one.
-constexpr int kMostSent = 64;
-constexpr int kMostReceived = 16;
+constexpr int kMostSent = 16;
+constexpr int kMostReceived = 8;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 26U;  // bytes that are read in one go
+constexpr std::size_t kFloatFrames = 4;                     // of a piece, at most
 constexpr double kRetry = 1e-3;
 constexpr double kStale = 60.0;            // after so long the rest of a message comes no more
 constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a thousand
@@ -61,9 +62,9 @@ zmq::message_t frame_of(const Floats::Part& floats) {
   return frame;
 }
 
-// What both ends of a connection are set to. A peer that was cut off is forgotten by the kernel, as
-// ZeroMQ's own heartbeats abort (4.3.4: `!_io_error`) where one is due on a connection whose input
-// is stopped, since much waits or the socket is being closed, and whose other end has just gone.
+// What both ends of a connection are set to. A peer that was cut off the kernel forgets: ZeroMQ's
+// own heartbeats abort (4.3.4: `!_io_error`) where one is due on a connection whose input is
+// stopped, as much waits or the socket is closed, and whose other end has just gone.
 void set_up(zmq::socket_t& socket, const std::string& address, const PostOptions& options) {
   socket.set(zmq::sockopt::ipv6, address.starts_with('['));
   socket.set(zmq::sockopt::sndhwm, kMostSent);
@@ -226,12 +227,16 @@ void Post::send(const Message& message) {
   const Header header = header_of(message);
   const auto floats = float_frames_of(message);
   TaggedPiece piece{{++sockets_->sent, 0, 0}, {}};
-  piece.tag.pieces = std::max(1U, static_cast<std::uint32_t>(floats.size()));
+  const std::size_t last = (std::max<std::size_t>(1, floats.size()) - 1) / kFloatFrames;
+  piece.tag.pieces = static_cast<std::uint32_t>(last) + 1;
   piece.add(zmq::message_t(header.data(), header.size()));
   piece.add(zmq::message_t(message.text.data(), message.text.size()));
   piece.add(zmq::message_t(message.ids.data(), message.ids.size() * sizeof(std::int64_t)));
   for (std::uint32_t i = 0; i < piece.tag.pieces; ++i) {
-    if (i < floats.size()) piece.add(frame_of(floats[i]));
+    for (std::size_t k = i * kFloatFrames; k < std::min(floats.size(), (i + 1) * kFloatFrames);
+         ++k) {
+      piece.add(frame_of(floats[k]));
+    }
     to.bytes += piece.bytes;
     Tag next = piece.tag;
     ++next.piece;
@@ -241,7 +246,6 @@ void Post::send(const Message& message) {
   pump();
 }
 
-// Sends what can be sent.
 void Post::pump() {
   for (auto at = sockets_->outgoing.begin(); at != sockets_->outgoing.end();) {
     Outgoing& to = at->second;
@@ -265,8 +269,7 @@ void Post::wake() {
 std::vector<Message> Post::receive(double seconds) {
   const double end = steady_seconds() + seconds;
   std::vector<Message> out;
-  std::uint64_t rings = 0;
-  while (true) {
+  for (std::uint64_t rings = 0;;) {
     pump();
     double most = std::max(0.0, end - steady_seconds());
     const auto events = [this](const std::string& peer) {
@@ -307,7 +310,7 @@ std::vector<Message> Post::receive(double seconds) {
 
 void Post::read(void* which, bool router, std::vector<Message>& out) {
   zmq::socket_t& socket = *static_cast<zmq::socket_t*>(which);
-  const std::size_t most = router ? 6 : 5;  // frames
+  const std::size_t most = kFloatFrames + (router ? 5 : 4);  // the name, tag, header, text, ids
   // At most so much at a time, so that one who sends without end keeps nobody out.
   for (std::size_t bytes = 0, count = 0; count < 256 && bytes < kMostAtOnce; ++count) {
     std::vector<Frame> frames;
@@ -377,11 +380,10 @@ bool Post::take(const std::string& who, std::span<const Frame> frames, bool rout
 }
 
 void Post::read_monitor() {
-  while (true) {
-    zmq::message_t event;
-    zmq::message_t peer;
-    if (!sockets_->monitor.recv(event, zmq::recv_flags::dontwait)) return;
-    if (!sockets_->monitor.recv(peer, zmq::recv_flags::none)) return;
+  zmq::message_t event;
+  zmq::message_t peer;
+  while (sockets_->monitor.recv(event, zmq::recv_flags::dontwait) &&
+         sockets_->monitor.recv(peer, zmq::recv_flags::none)) {
     complain(
         "a stranger has connected that does not speak as a task of this job, or lacks its "
         "secret: it is refused");
