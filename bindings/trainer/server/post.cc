@@ -369,11 +369,9 @@ bool Post::take(const std::string& who, std::span<const Frame> frames, bool rout
   if (router && options_.most_bytes && all.bytes > options_.most_bytes(*from)) return false;
   if (all.next.piece < all.next.pieces) return true;
   auto message = message_of(all.frames, &why);
-  if (message && router && *from != message->from) {
-    why = "the name of another task";
-    message.reset();
-  }
   if (!message) return false;
+  why = "the name of another task";
+  if (router && *from != message->from) return false;
   out.push_back(std::move(*message));
   sockets_->incoming.erase(who);
   return true;
