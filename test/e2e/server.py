@@ -3,12 +3,15 @@
 """server.py <check> <folder of the programs> <mpirun>: jobs with parameter servers, each task started as by hand."""
 
 import os
+import pathlib
 import random
 import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import time
 
 import zmtp
 from programs import late
@@ -114,8 +117,8 @@ def worker_kill():
 
 
 def kills():
-    """Workers are killed 20 times at random, and started again; between them a server, which has a standby. The counts
-    are exact, and the model learns."""
+    """Workers are killed 20 times at random, and started again; between them a server, which has a standby, and now and
+    then anybody stands still. The counts are exact, and the model learns."""
     draw = random.Random(1)
     job = Job(2, 3, "--epochs", "100", "--steps", "12000", "--global-batch", "192", "--learning_rate", "0.1", "--momentum",
               "0", "--log-every", "25", "--slow_ms", "1", "--worker_timeout", "1", "--standby", "on", program=IMAGES)
@@ -124,6 +127,11 @@ def kills():
     chief = job.start("worker", 0)
     for i, step in enumerate(sorted(draw.sample(range(250, 11000), 20))):
         chief.wait_until(lambda text, step=step: steps_of(text)[-1:] > [step], f"that it is beyond step {step}")
+        if i % 3 == 2:
+            stands_still = draw.choice([chief, *workers.values(), *servers])
+            stands_still.kill(signal.SIGSTOP)
+            time.sleep(draw.uniform(0.1, 1.5))
+            stands_still.kill(signal.SIGCONT)
         index = draw.choice(list(workers))
         workers[index].kill()
         workers[index].process.wait()
@@ -225,15 +233,28 @@ def epochs():
     assert all(abs(a - b) < 1e-5 for a, b in zip(whole[13:], losses(text), strict=True)), f"{whole}\n{text}"
 
 
+def memory_of(process):
+    """Its resident bytes."""
+    return int(pathlib.Path(f"/proc/{process}/statm").read_text(encoding="utf-8").split()[1]) * 4096
+
+
 def hostile():
     """Bytes that are no messages, while a training goes on; clients that come and go; a message's head and no more."""
     job = Job(1, 2, *SOON, "--slow_ms", "2")
     server, chief = job.start("ps", 0), job.start("worker", 0)
     chief.wait_for(r"step [1-9]\d*, ")
     address = job.servers[0]
-    host, port = address.split(":")
+    folder = os.stat(f"/tmp/ronde-{os.geteuid()}")
+    assert folder.st_mode & 0o777 == 0o700 and folder.st_uid == os.geteuid(), folder
+    with socket.socket() as stranger:
+        host, port = address.split(":")
+        assert stranger.connect_ex((host, int(port))) != 0, "a port is open to all users"
+    if os.geteuid() == 0:  # who may try as another user
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect('/tmp/ronde-0/{address}')"
+        tried = subprocess.run([sys.executable, "-c", code], user=65534, stderr=subprocess.PIPE, text=True, check=False)
+        assert "PermissionError" in tried.stderr, tried
     for garbage in (b"GET / HTTP/1.1\r\n\r\n" * 20, bytes(range(256)), b"\xff" * 4096):
-        with socket.create_connection((host, int(port))) as stranger:
+        with zmtp.meet(address, SECONDS) as stranger:
             stranger.sendall(garbage)
     with zmtp.connect(address, b"w1.5", SECONDS) as stranger:
         stranger.sendall(zmtp.frames_of([b"x"]))
@@ -241,11 +262,17 @@ def hostile():
         stranger.sendall(zmtp.frames_of([b"y" * 300] * 40))
         header = b"RPS1" + bytes([3, 1, 1, 0]) + struct.pack("<IIQQ", 1, 0, 5, 0)
         header += bytes(116 - len(header))
-        stranger.sendall(zmtp.frames_of([header, b"", b"", b""]))  # a push of worker 1, which it is not
+        stranger.sendall(zmtp.message_of([header, b"", b"", b""]))  # a push of worker 1, which it is not
         # A sign of life of worker 1, in whose view all servers are dead.
         header = b"RPS1" + bytes([8, 1, 1, 0]) + struct.pack("<IIQQIQQddQQ", 1, 0, 5, 0, 0, 0, 0, 0, 0, 1 << 62, 2**64 - 1)
-        stranger.sendall(zmtp.frames_of([header + bytes(116 - len(header)), b"", b"", b""]))
-        server.wait_for(r"ps 0: what came from 127\.0\.0\.1 is no message of this job \(.*\): it is ignored")
+        stranger.sendall(zmtp.message_of([header + bytes(116 - len(header)), b"", b"", b""]))
+        server.wait_for(r"ps 0: what came from .* is no message of this job \(.*\): it is ignored")
+        # Pieces without an end: the server keeps none of them, as this one has not said hello.
+        resident = memory_of(server.process.pid)
+        for i in range(200):
+            stranger.sendall(zmtp.frames_of([struct.pack("<QII", 7, i, 1 << 16), bytes(1 << 20)]))
+        assert memory_of(server.process.pid) - resident < 64 << 20, (resident, memory_of(server.process.pid))
+        server.wait_for(r"\(more bytes than it may send\)")
         # And the announcement of a frame of 2^62 bytes.
         stranger.sendall(bytes([3]) + struct.pack(">Q", 1 << 62))
     for i in range(200):
@@ -284,7 +311,7 @@ def wrong():
     server = job.start("ps", 0)
     server.wait_for("ps 0 serves at")
     text = job.start("ps", 0).wait(78)
-    assert "another process has this port" in text and job.servers[0] in text, text
+    assert "another process has this address" in text and job.servers[0] in text, text
     text = Task("other", [LINE, "--ps_hosts", job.servers[0], "--worker_hosts=127.0.0.1:1,127.0.0.1:2",
                           "--job_name=worker"]).wait(78)
     assert re.search(r"worker 0 was started with .*127.0.0.1:2.*, and ps 0 with .*: start all tasks with the same "
@@ -374,6 +401,19 @@ def stopped():
     is_line(chief.wait())
     other.wait()
     server.wait()
+
+
+def late_one():
+    """A worker that stands still while the job is closed ends well once it goes on: it is told."""
+    job = Job(1, 2, *SOON, "--slow_ms", "1", "--worker_timeout", "1", "--deadline", "5")
+    server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
+    chief.wait_for(r"step [1-9]\d*, ")
+    other.kill(signal.SIGSTOP)
+    chief.wait()
+    server.wait()
+    other.kill(signal.SIGCONT)
+    text = other.wait()
+    assert "the chief has closed the job, while worker 1 was not heard: it ends" in text, text
 
 
 def main():

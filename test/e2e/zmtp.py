@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZMTP 3, the protocol of ZeroMQ, without its library: what a stranger can send."""
 
+import os
 import socket
 import struct
 
@@ -17,10 +18,22 @@ def frames_of(frames):
     return out
 
 
+def message_of(frames):
+    """A message of a task: a piece with the header, the text and the ids, whose tag says that it is the only one."""
+    return frames_of([struct.pack("<QII", 1, 0, 1), *frames])
+
+
+def meet(address, seconds):
+    """A connection to a task on this host, which listens in a folder of this user."""
+    stranger = socket.socket(socket.AF_UNIX)
+    stranger.settimeout(seconds)
+    stranger.connect(f"/tmp/ronde-{os.geteuid()}/{address}")
+    return stranger
+
+
 def connect(address, identity, seconds):
     """A stranger that speaks ZeroMQ without its library."""
-    host, port = address.split(":")
-    stranger = socket.create_connection((host, int(port)), timeout=seconds)
+    stranger = meet(address, seconds)
     stranger.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL" + bytes(16) + b"\x00" + bytes(31))
 
     def read(count):

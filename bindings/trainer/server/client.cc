@@ -2,6 +2,7 @@
 #include "bindings/trainer/server/client.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -14,7 +15,7 @@ namespace ronde::trainer::server {
 Client::Client(ClientOptions options)
     : options_(std::move(options)), state_(options_.state), requests_(options_.servers.size()) {
   post_ = std::make_unique<Post>(
-      PostOptions{.self = options_.state.self, .keys = options_.keys, .say = options_.say});
+      PostOptions{.self = options_.state.self, .access = options_.access, .say = options_.say});
   for (std::uint32_t i = 0; i < options_.servers.size(); ++i) {
     post_->connect({Role::kServer, i, 0}, options_.servers[i]);
   }
@@ -69,15 +70,24 @@ void Client::start(Message message) {
   requests_[message.group] = std::move(message);
 }
 
+// Who asks for counts wants to know whether there are variables.
+bool Client::must_create(std::uint32_t group) const {
+  return options_.create && state_.is_empty(group) && requests_[group].kind != Kind::kStatus;
+}
+
 // Waits for a while; whether the answer is there. Throws at the deadlines.
 bool Client::look(std::uint32_t group, Wait& wait) {
   std::unique_lock lock(mutex_);
   answered_.wait_for(lock, std::chrono::milliseconds(50), [&] {
-    return !state_.is_under_way(group) || !failure_.empty() ||
-           (options_.create && state_.is_empty(group));
+    return !state_.is_under_way(group) || !failure_.empty() || must_create(group);
   });
   if (!failure_.empty()) throw TrainerError(failure_);
   if (!state_.is_under_way(group)) return true;
+  if (state_.closed()) {
+    throw TrainerError("the chief has closed the job, while " + text_of(options_.state.self) +
+                           " was not heard: it ends",
+                       EXIT_SUCCESS);
+  }
   const auto home = state_.home(group);
   const double now = steady_seconds();
   const std::uint32_t server = home.value_or(group);
@@ -97,8 +107,10 @@ bool Client::look(std::uint32_t group, Wait& wait) {
   const std::string what = is_silent ? " does not answer" : " has no variables yet";
   if (now - wait.trouble_since > options_.deadline) {
     throw TrainerError(who + what + ", and " + text_of(options_.state.self) + " has waited for " +
-                       std::to_string(static_cast<long>(options_.deadline)) +
-                       " s: " + (is_silent ? "start it" : "start the chief"));
+                       std::to_string(static_cast<long>(options_.deadline)) + " s: " +
+                       (!is_silent             ? "start the chief"
+                        : options_.access.keys ? "start it, with the secret that this task has"
+                                               : "start it, as the same user"));
   }
   if (!wait.said && now - wait.trouble_since > 2.0 && options_.say) {
     wait.said = true;
@@ -118,9 +130,9 @@ Message Client::finish(std::uint32_t group) {
     const bool done = look(group, wait);
     if (!done) {
       bool empty = false;
-      if (options_.create && !creates) {
+      if (!creates) {
         const std::lock_guard lock(mutex_);
-        empty = state_.is_empty(group);
+        empty = must_create(group);
         if (empty) state_.forget(group);
       }
       if (empty) {
@@ -148,6 +160,11 @@ Message Client::finish(std::uint32_t group) {
   }
 }
 
+bool Client::closed() {
+  const std::lock_guard lock(mutex_);
+  return state_.closed();
+}
+
 Message Client::ask(Message message) {
   const std::uint32_t group = message.group;
   start(std::move(message));
@@ -159,7 +176,8 @@ std::optional<Message> Client::try_ask(Message message, double seconds) {
   start(std::move(message));
   const double end = steady_seconds() + seconds;
   std::unique_lock lock(mutex_);
-  while (state_.is_under_way(group) && failure_.empty() && steady_seconds() < end) {
+  while (state_.is_under_way(group) && !state_.closed() && failure_.empty() &&
+         steady_seconds() < end) {
     answered_.wait_for(lock, std::chrono::milliseconds(50));
   }
   state_.forget(group);

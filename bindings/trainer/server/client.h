@@ -23,7 +23,7 @@ namespace ronde::trainer::server {
 struct ClientOptions {
   WorkerOptions state;
   std::vector<std::string> servers;
-  std::optional<Keys> keys;
+  Access access;
   // The chief: what creates the variables of a group that has none, at first or after its server
   // was started again. Empty: the client waits for the chief.
   std::function<Message(std::uint32_t group)> create;
@@ -48,6 +48,9 @@ class Client {
   // The same, but it gives up after so long, and returns nothing.
   std::optional<Message> try_ask(Message message, double seconds);
 
+  // The chief has closed the job.
+  [[nodiscard]] bool closed();
+
   // Bytes of floats sent and received.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
@@ -61,6 +64,7 @@ class Client {
     bool said = false;
   };
   bool look(std::uint32_t group, Wait& wait);
+  [[nodiscard]] bool must_create(std::uint32_t group) const;
 
   const ClientOptions options_;
   std::mutex mutex_;

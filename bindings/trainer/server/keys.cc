@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/keys.h"
 
+#include <fcntl.h>
 #include <sodium/crypto_hash_sha256.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -55,6 +60,26 @@ bool is_of_this_host(std::string_view address) {
          address.starts_with("localhost:") || address.starts_with("[::1]:");
 }
 
+// The same for all processes of this user, whatever their environment: a session's own folder,
+// which some have and others not, is the second choice, where another user has made that of the
+// first.
+std::string folder_of_this_user() {
+  const std::string first = "/tmp/ronde-" + std::to_string(::geteuid());
+  const auto session = variable("XDG_RUNTIME_DIR");
+  for (const std::string& path : {first, session ? *session + "/ronde" : first}) {
+    (void)::mkdir(path.c_str(), 0700);
+    struct stat found {};
+    if (::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
+        found.st_uid == ::geteuid() && (found.st_mode & 077U) == 0) {
+      return path;
+    }
+  }
+  throw TrainerError("tasks on one host meet at sockets in " + first +
+                         ", which is no folder of this user alone: remove it, or set "
+                         "XDG_RUNTIME_DIR to a folder of mode 0700 for all tasks",
+                     kExitConfiguration);
+}
+
 }  // namespace
 
 Keys keys_of(const std::string& secret) {
@@ -66,20 +91,58 @@ Keys keys_of(const std::string& secret) {
   return keys;
 }
 
-std::optional<Keys> keys_for(const std::vector<std::string>& addresses) {
+std::string socket_in(const std::string& folder, const std::string& address) {
+  constexpr std::string_view kName = "localhost:";
+  std::string name =
+      address.starts_with(kName) ? "127.0.0.1:" + address.substr(kName.size()) : address;
+  std::ranges::replace(name, '/', '_');
+  return folder + "/" + name;
+}
+
+SocketLock::~SocketLock() {
+  if (file_ < 0) return;
+  ::unlink(path_.c_str());
+  ::unlink((path_ + ".lock").c_str());
+  ::close(file_);
+}
+
+bool SocketLock::take(const std::string& path) {
+  const std::string lock = path + ".lock";
+  while (file_ < 0) {
+    const int file = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0) return false;
+    const bool taken = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    const int error = errno == EWOULDBLOCK ? EADDRINUSE : errno;
+    // The one before may have removed it since it was opened.
+    struct stat held {};
+    struct stat named {};
+    if (taken && ::fstat(file, &held) == 0 && ::stat(lock.c_str(), &named) == 0 &&
+        held.st_ino == named.st_ino) {
+      path_ = path;
+      file_ = file;
+      break;
+    }
+    ::close(file);
+    errno = error;
+    if (!taken) return false;
+  }
+  return true;
+}
+
+Access access_for(const std::vector<std::string>& addresses) {
   const auto text = variable("RONDE_JOB_SECRET");
   const auto path = variable("RONDE_JOB_SECRET_FILE");
   const auto [secret, error] = base::secret_of(text || path ? text : kSecretAtStart, path);
   if (!error.empty()) throw TrainerError(error, kExitConfiguration);
   if (secret.empty()) {
     const auto far = std::ranges::find_if_not(addresses, is_of_this_host);
-    if (far == addresses.end()) return {};
+    if (far == addresses.end()) return {.keys = {}, .folder = folder_of_this_user()};
     throw TrainerError("the task at " + *far +
                            " is on the network, where tasks need a secret to know each other: " +
                            base::kSecretAdvice,
                        kExitConfiguration);
   }
-  return keys_of(secret);
+  return {.keys = keys_of(secret), .folder = {}};
 }
 
 }  // namespace ronde::trainer::server

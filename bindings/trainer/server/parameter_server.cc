@@ -92,7 +92,7 @@ ClientOptions ParameterServer::client_options() {
   client.state.training = training();
   client.state.server_timeout = options_.server_timeout;
   client.servers = tasks_.servers;
-  client.keys = keys_for(tasks_.all());
+  client.access = access_for(tasks_.all());
   if (chief_) client.create = [this](std::uint32_t group) { return create(group); };
   client.deadline = options_.deadline;
   client.say = [this](const std::string& line) { say(line); };
@@ -139,8 +139,6 @@ Message ParameterServer::create(std::uint32_t group) {
       say("ps " + std::to_string(group) + " goes on with the values that the chief has, of step " +
           std::to_string(versions_[group]) + ", without moments: there is no checkpoint");
     }
-  } else if (!restored_) {
-    begun_.push_back(group);
   }
   specs.whole = restored_;
   specs.steps = restored_ ? mirror_->steps() : versions_[group];
@@ -188,6 +186,7 @@ std::vector<std::int64_t> ParameterServer::ids_of(std::uint32_t group,
 
 void ParameterServer::pull(std::span<Rows> rows) {
   check_rows(rows, false);
+  if (chief_ && !std::exchange(has_compared_, true)) compare_servers();
   for (Rows& one : rows) {
     one.values.assign(one.ids.size() * options_.tables[one.table].width, 0.0F);
   }
@@ -206,13 +205,6 @@ void ParameterServer::pull(std::span<Rows> rows) {
     }
   }
   dropped_.assign(servers_, false);
-  const std::uint64_t furthest = std::ranges::max(versions_);
-  for (const std::uint32_t group : std::exchange(begun_, {})) {
-    if (furthest <= versions_[group] + tasks_.workers.size()) continue;  // others are as new
-    say("ps " + std::to_string(group) + " had no variables, and has begun with the chief's first " +
-        "ones, while others have made " + std::to_string(furthest) +
-        " steps: end all tasks and begin anew, unless that is what you want");
-  }
   for (Parameter* const one : parameters_) one->changed();
 }
 
@@ -321,6 +313,7 @@ ServerCounts ParameterServer::counts_of(const std::string& text) {
   counts.lost = json.at("lost").get<std::vector<std::string>>();
   counts.chief_is_heard = json.at("chief");
   counts.closed = json.at("closed");
+  counts.created = json.at("created");
   return counts;
 }
 
@@ -342,6 +335,7 @@ void ParameterServer::wait_for_the_end() {
     Message message;
     message.kind = Kind::kStatus;
     const auto answer = client_.try_ask(message, options_.deadline);
+    if (client_.closed()) return;
     if (!answer || answer->kind != Kind::kCounts) {
       throw TrainerError("ps 0 has not answered for " + seconds + ", nor said that the chief has " +
                          "closed the job: look whether the chief has kept the last state");

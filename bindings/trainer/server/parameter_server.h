@@ -62,6 +62,7 @@ struct ServerCounts {
   std::vector<std::string> lost{};  // workers that are gone without a word, or never came
   bool chief_is_heard = true;
   bool closed = false;
+  bool created = false;  // it has variables
 
   // "0: 480, 1: 20".
   [[nodiscard]] std::string staleness_text() const;
@@ -99,7 +100,8 @@ class ParameterServer {
 
   // Writes the servers' values into the parameters, and those of rows into `rows`. Waits where the
   // mode says so. Throws TrainerError where a server refuses, or is silent until the deadline, and
-  // for rows that no table has.
+  // for rows that no table has; with the exit code 0 where the chief has closed the job meanwhile,
+  // which has not waited for this task as it was silent for long.
   void pull(std::span<Rows> rows = {});
   // Sends the gradients. False: it came too late for its round, and was dropped (backup workers).
   // Without samples it counts for nothing. Throws TrainerError for numbers that are not finite, a
@@ -145,6 +147,7 @@ class ParameterServer {
   [[nodiscard]] VariableSpecs specs_of(std::uint32_t group) const;
   [[nodiscard]] std::vector<Stretch> state_of(std::uint32_t group);
   void wait_for_the_end();
+  void compare_servers();
   [[nodiscard]] Message create(std::uint32_t group);
   void restore();
   void take_values(std::uint32_t group, const Message& values, std::span<Rows> rows);
@@ -173,7 +176,7 @@ class ParameterServer {
   std::uint64_t first_step_ = 0;
   std::uint64_t saved_step_ = 0;
   std::vector<std::uint64_t> versions_;  // by group, as pulled
-  std::vector<std::uint32_t> begun_;     // groups that had to begin anew, since the last pull
+  bool has_compared_ = false;            // what the servers have
   std::vector<bool> dropped_;            // by group, since the last pull: a push
   std::uint64_t global_step_ = 0;
   Loan loan_;      // of gradients

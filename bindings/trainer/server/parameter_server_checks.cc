@@ -75,4 +75,29 @@ void ParameterServer::check_push(double samples, double rate, std::span<const Ro
   }
 }
 
+// Before a chief creates anything. One that was started again with a server would begin a part of
+// the model anew beside what the others have learned.
+void ParameterServer::compare_servers() {
+  std::vector<ServerCounts> counts;
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    Message message;
+    message.kind = Kind::kStatus;
+    message.group = group;
+    counts.push_back(counts_of(client_.ask(message).text));
+  }
+  const auto furthest = std::ranges::max_element(counts, {}, &ServerCounts::global_step);
+  const auto empty = std::ranges::find(counts, false, &ServerCounts::created);
+  if (furthest->global_step == 0 || empty == counts.end()) return;
+  const std::string text = "ps " + std::to_string(empty - counts.begin()) +
+                           " has no variables, and ps " +
+                           std::to_string(furthest - counts.begin()) + " has those of step " +
+                           std::to_string(furthest->global_step);
+  if (restored_)
+    return say(text + ": it begins with the checkpoint of step " + std::to_string(first_step_));
+  throw TrainerError(text +
+                         ", which belong together: there is no checkpoint, so end all tasks and " +
+                         "begin anew, with --logdir or --standby on to lose less next time",
+                     kExitConfiguration);
+}
+
 }  // namespace ronde::trainer::server

@@ -5,16 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <map>
-#include <set>
 #include <utility>
 #include <zmq.hpp>
 
+#include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/server/encoding.h"
 #include "bindings/trainer/tensor/errors.h"
 
@@ -23,14 +24,20 @@ namespace ronde::trainer::server {
 namespace {
 
 constexpr const char* kMonitor = "inproc://monitor";
-// Milliseconds until a silent connection is cut; also the longest that a frame may take.
-constexpr int kSilence = 30'000;
-constexpr std::size_t kMostFrames = std::size_t{1} << 16U;  // 64 GiB of floats
+constexpr std::uint32_t kMostPieces = 1U << 16U;  // 64 GiB of floats
+// Pieces that ZeroMQ keeps: to a peer, whose floats are lent, and from one.
+constexpr int kMostSent = 16;
+constexpr int kMostReceived = 8;
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 26U;  // bytes that are read in one go
+constexpr std::size_t kFloatFrames = 4;                     // of a piece, at most
+constexpr double kRetry = 1e-3;
+constexpr double kStale = 60.0;            // after so long the rest of a message comes no more
 constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a thousand
 
 // ZeroMQ's form of "host:port". A name of this host cannot be bound, so that all of its addresses
 // are; the keys keep strangers out.
-std::string endpoint(const std::string& address, bool binds) {
+std::string endpoint(const Access& access, const std::string& address, bool binds) {
+  if (!access.folder.empty()) return "ipc://" + socket_in(access.folder, address);
   if (address.find("://") != std::string::npos) return address;
   const std::size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon);
@@ -55,18 +62,87 @@ zmq::message_t frame_of(const Floats::Part& floats) {
   return frame;
 }
 
-zmq::send_flags more_if(bool more) {
-  return more ? zmq::send_flags::sndmore : zmq::send_flags::none;
+// What both ends of a connection are set to. A peer that was cut off the kernel forgets: ZeroMQ's
+// own heartbeats abort (4.3.4: `!_io_error`) where one is due on a connection whose input is
+// stopped, as much waits or the socket is closed, and whose other end has just gone.
+void set_up(zmq::socket_t& socket, const std::string& address, const PostOptions& options) {
+  socket.set(zmq::sockopt::ipv6, address.starts_with('['));
+  socket.set(zmq::sockopt::sndhwm, kMostSent);
+  socket.set(zmq::sockopt::rcvhwm, kMostReceived);
+  socket.set(zmq::sockopt::maxmsgsize, options.frame_bytes);
+  socket.set(zmq::sockopt::linger, 2000);
+  socket.set(zmq::sockopt::handshake_ivl, 5000);
+  socket.set(zmq::sockopt::tcp_keepalive, 1);  // after 15 s without a sign, 5 more, 3 s apart
+  socket.set(zmq::sockopt::tcp_keepalive_idle, 15);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, 3);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, 5);
+  socket.set(zmq::sockopt::tcp_maxrt, 30'000);  // milliseconds in which nothing sent is confirmed
 }
+
+// Before each piece: of which message it is, by the sender's count, its number and that of all. The
+// first one has the header, the text, the ids and some floats, the others have floats.
+struct Tag {
+  std::uint64_t message = 0;
+  std::uint32_t piece = 0;
+  std::uint32_t pieces = 0;
+};
+
+struct TaggedPiece {
+  Tag tag;
+  std::vector<zmq::message_t> frames;
+  std::size_t bytes = 0;
+
+  void add(zmq::message_t frame) {
+    bytes += frame.size();
+    frames.push_back(std::move(frame));
+  }
+};
+
+// What has come of a message.
+struct Incoming {
+  Tag next;
+  std::vector<Frame> frames;
+  std::size_t bytes = 0;
+  double since = 0.0;
+};
 
 }  // namespace
 
+// What waits for a peer.
+struct Post::Outgoing {
+  zmq::socket_t* socket = nullptr;
+  std::string identity{};  // empty: there is but one peer
+  std::deque<TaggedPiece> pieces{};
+  std::size_t messages = 0;
+  std::size_t bytes = 0;
+
+  // False: no more can be sent now.
+  bool send_one() {
+    constexpr auto kFirst = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
+    TaggedPiece& piece = pieces.front();
+    const auto tag = zmq::buffer(&piece.tag, sizeof piece.tag);
+    if (!identity.empty() && !socket->send(zmq::buffer(identity), kFirst)) return false;
+    if (!socket->send(tag, kFirst)) return false;
+    for (zmq::message_t& frame : piece.frames) {
+      const bool more = &frame != &piece.frames.back();
+      (void)socket->send(frame, more ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    }
+    bytes -= piece.bytes;
+    messages -= piece.tag.piece + 1 == piece.tag.pieces ? 1 : 0;
+    pieces.pop_front();
+    return true;
+  }
+};
+
 struct Post::Sockets {
+  SocketLock lock;  // until ZeroMQ has let go of everything
   zmq::context_t context{1};
   zmq::socket_t router;
   zmq::socket_t monitor;
   std::map<std::pair<Role, std::uint32_t>, zmq::socket_t> dealers;
-  std::set<std::string> barred;
+  std::map<std::string, Outgoing> outgoing;
+  std::map<std::string, Incoming> incoming;
+  std::uint64_t sent = 0;  // messages
   int bell = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 
   ~Sockets() {
@@ -86,18 +162,10 @@ void Post::listen(const std::string& address) {
   // One that connects again before the end of its first connection is seen keeps its name: else
   // ZeroMQ takes the first frame that it then sends for its name, and nothing of it is understood.
   router.set(zmq::sockopt::router_handover, true);
-  router.set(zmq::sockopt::ipv6, address.starts_with('['));
-  router.set(zmq::sockopt::sndhwm, options_.waiting);
-  router.set(zmq::sockopt::rcvhwm, options_.waiting);
-  router.set(zmq::sockopt::maxmsgsize, options_.frame_bytes);
-  router.set(zmq::sockopt::linger, 2000);
-  // A peer that was cut off is forgotten, and its name with it.
-  router.set(zmq::sockopt::heartbeat_ivl, 1000);
-  router.set(zmq::sockopt::heartbeat_timeout, kSilence);
-  router.set(zmq::sockopt::handshake_ivl, 5000);
-  if (options_.keys) {
+  set_up(router, address, options_);
+  if (const auto& keys = options_.access.keys) {
     router.set(zmq::sockopt::curve_server, true);
-    router.set(zmq::sockopt::curve_secretkey, options_.keys->server_secret);
+    router.set(zmq::sockopt::curve_secretkey, keys->server_secret);
   }
   zmq_socket_monitor(router.handle(), kMonitor,
                      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
@@ -105,12 +173,14 @@ void Post::listen(const std::string& address) {
   sockets_->monitor = zmq::socket_t(sockets_->context, zmq::socket_type::pair);
   sockets_->monitor.connect(kMonitor);
   try {
-    router.bind(endpoint(address, true));
+    const std::string& folder = options_.access.folder;
+    if (!folder.empty() && !sockets_->lock.take(socket_in(folder, address))) throw zmq::error_t();
+    router.bind(endpoint(options_.access, address, true));
   } catch (const zmq::error_t& error) {
     const bool taken = error.num() == EADDRINUSE;
     throw TrainerError(text_of(options_.self) + " cannot listen at " + address + ": " +
-                           (taken ? "another process has this port, so end it or name another port "
-                                    "in the lists of all tasks"
+                           (taken ? "another process has this address, so end it or name another "
+                                    "one in the lists of all tasks"
                                   : error.what()),
                        kExitConfiguration);
   }
@@ -119,24 +189,16 @@ void Post::listen(const std::string& address) {
 void Post::connect(const Address& to, const std::string& address) {
   zmq::socket_t dealer(sockets_->context, zmq::socket_type::dealer);
   dealer.set(zmq::sockopt::routing_id, identity_of(options_.self));
-  dealer.set(zmq::sockopt::ipv6, address.starts_with('['));
-  dealer.set(zmq::sockopt::sndhwm, options_.waiting);
-  dealer.set(zmq::sockopt::rcvhwm, options_.waiting);
-  dealer.set(zmq::sockopt::maxmsgsize, options_.frame_bytes);
-  dealer.set(zmq::sockopt::linger, 2000);
+  set_up(dealer, address, options_);
   dealer.set(zmq::sockopt::reconnect_ivl, 50);
   dealer.set(zmq::sockopt::reconnect_ivl_max, 1000);
-  dealer.set(zmq::sockopt::heartbeat_ivl, 1000);
-  dealer.set(zmq::sockopt::heartbeat_timeout, kSilence);
-  // What waits for a server that is not there is sent again anyway.
-  dealer.set(zmq::sockopt::immediate, true);
-  if (options_.keys) {
-    dealer.set(zmq::sockopt::curve_serverkey, options_.keys->server_public);
-    dealer.set(zmq::sockopt::curve_publickey, options_.keys->client_public);
-    dealer.set(zmq::sockopt::curve_secretkey, options_.keys->client_secret);
+  if (const auto& keys = options_.access.keys) {
+    dealer.set(zmq::sockopt::curve_serverkey, keys->server_public);
+    dealer.set(zmq::sockopt::curve_publickey, keys->client_public);
+    dealer.set(zmq::sockopt::curve_secretkey, keys->client_secret);
   }
   try {
-    dealer.connect(endpoint(address, false));
+    dealer.connect(endpoint(options_.access, address, false));
   } catch (const zmq::error_t& error) {
     throw TrainerError(text_of(to) + " cannot be reached at '" + address + "': " + error.what() +
                            ": name it as host:port",
@@ -150,28 +212,52 @@ void Post::send(const Message& message) {
   const bool by_router = found == sockets_->dealers.end();
   zmq::socket_t& socket = by_router ? sockets_->router : found->second;
   if (!socket) return;
-  const std::string identity = identity_of(message.to);
-  if (by_router && sockets_->barred.contains(identity)) return;
+  const std::string who =
+      identity_of(by_router ? message.to : Address{message.to.role, message.to.index, 0});
+  pump();
+  Outgoing& to = sockets_->outgoing[who];
+  to.socket = &socket;
+  if (by_router) to.identity = who;
+  if (to.messages > 0) {
+    // Signs of life pile up behind large answers on a slow line; only answers were asked for.
+    if (message.kind == Kind::kBeatBack || message.kind == Kind::kBeat) return;
+    const bool fits = to.bytes + bytes_of(message.floats) <= options_.waiting_bytes;
+    if (to.messages >= options_.waiting || !fits) return;
+  }
   const Header header = header_of(message);
-  constexpr auto kMore = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
-  try {
-    if (by_router && !socket.send(zmq::buffer(identity), kMore)) {
-      // Signs of life pile up behind large answers on a slow line; only answers were asked for.
-      if (message.kind == Kind::kBeatBack) return;
-      sockets_->barred.insert(identity);
-      complain(text_of(message.to) + " does not read what it has asked for: it is dropped");
-      return;
+  const auto floats = float_frames_of(message);
+  TaggedPiece piece{{++sockets_->sent, 0, 0}, {}};
+  const std::size_t last = (std::max<std::size_t>(1, floats.size()) - 1) / kFloatFrames;
+  piece.tag.pieces = static_cast<std::uint32_t>(last) + 1;
+  piece.add(zmq::message_t(header.data(), header.size()));
+  piece.add(zmq::message_t(message.text.data(), message.text.size()));
+  piece.add(zmq::message_t(message.ids.data(), message.ids.size() * sizeof(std::int64_t)));
+  for (std::uint32_t i = 0; i < piece.tag.pieces; ++i) {
+    for (std::size_t k = i * kFloatFrames; k < std::min(floats.size(), (i + 1) * kFloatFrames);
+         ++k) {
+      piece.add(frame_of(floats[k]));
     }
-    if (!socket.send(zmq::buffer(header), kMore)) return;  // full: it is sent again
-    (void)socket.send(zmq::buffer(message.text), zmq::send_flags::sndmore);
-    const auto floats = float_frames_of(message);
-    (void)socket.send(zmq::buffer(message.ids), more_if(!floats.empty()));
-    for (std::size_t i = 0; i < floats.size(); ++i) {
-      (void)socket.send(frame_of(floats[i]), more_if(i + 1 < floats.size()));
+    to.bytes += piece.bytes;
+    Tag next = piece.tag;
+    ++next.piece;
+    to.pieces.push_back(std::exchange(piece, TaggedPiece{next, {}}));
+  }
+  ++to.messages;
+  pump();
+}
+
+void Post::pump() {
+  for (auto at = sockets_->outgoing.begin(); at != sockets_->outgoing.end();) {
+    Outgoing& to = at->second;
+    bool is_gone = false;
+    try {
+      while (!to.pieces.empty() && to.send_one()) {
+      }
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EHOSTUNREACH && error.num() != EAGAIN) throw;
+      is_gone = error.num() == EHOSTUNREACH;  // it asks again when it is back
     }
-  } catch (const zmq::error_t& error) {
-    // EHOSTUNREACH: it is gone; it asks again when it is back.
-    if (error.num() != EHOSTUNREACH && error.num() != EAGAIN) throw;
+    at = is_gone || to.pieces.empty() ? sockets_->outgoing.erase(at) : ++at;
   }
 }
 
@@ -181,75 +267,121 @@ void Post::wake() {
 }
 
 std::vector<Message> Post::receive(double seconds) {
-  std::vector<zmq::pollitem_t> items{{nullptr, sockets_->bell, ZMQ_POLLIN, 0}};
-  if (sockets_->router) {
-    items.push_back({sockets_->router.handle(), 0, ZMQ_POLLIN, 0});
-    items.push_back({sockets_->monitor.handle(), 0, ZMQ_POLLIN, 0});
-  }
-  for (auto& [to, dealer] : sockets_->dealers) items.push_back({dealer.handle(), 0, ZMQ_POLLIN, 0});
-  try {
-    zmq::poll(items, std::chrono::milliseconds(std::max(0L, std::lround(seconds * 1000.0))));
-  } catch (const zmq::error_t& error) {
-    if (error.num() != EINTR) throw;
-  }
-  std::uint64_t rings = 0;
-  (void)!::read(sockets_->bell, &rings, sizeof rings);
+  const double end = steady_seconds() + seconds;
   std::vector<Message> out;
-  if (sockets_->router) {
-    read(&sockets_->router, true, out);
-    read_monitor();
+  for (std::uint64_t rings = 0;;) {
+    pump();
+    double most = std::max(0.0, end - steady_seconds());
+    const auto events = [this](const std::string& peer) {
+      return static_cast<short>(sockets_->outgoing.contains(peer) ? ZMQ_POLLIN | ZMQ_POLLOUT
+                                                                  : ZMQ_POLLIN);
+    };
+    std::vector<zmq::pollitem_t> items{{nullptr, sockets_->bell, ZMQ_POLLIN, 0}};
+    if (sockets_->router) {
+      items.push_back({sockets_->router.handle(), 0, ZMQ_POLLIN, 0});
+      items.push_back({sockets_->monitor.handle(), 0, ZMQ_POLLIN, 0});
+    }
+    for (auto& [to, dealer] : sockets_->dealers) {
+      items.push_back({dealer.handle(), 0, events(identity_of({to.first, to.second, 0})), 0});
+    }
+    // Which of its peers a ROUTER can send to, it does not tell.
+    const bool blocked = std::ranges::any_of(
+        sockets_->outgoing, [](const auto& one) { return !one.second.identity.empty(); });
+    if (blocked) most = std::min(most, kRetry);
+    try {
+      zmq::poll(items, std::chrono::milliseconds(std::lround(most * 1000.0)));
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+    }
+    const bool rung = ::read(sockets_->bell, &rings, sizeof rings) > 0;
+    if (sockets_->router) {
+      read(&sockets_->router, true, out);
+      read_monitor();
+    }
+    for (auto& [to, dealer] : sockets_->dealers) read(&dealer, false, out);
+    if (!out.empty() || rung || steady_seconds() >= end) break;
   }
-  for (auto& [to, dealer] : sockets_->dealers) read(&dealer, false, out);
+  pump();
+  std::erase_if(sockets_->incoming, [now = steady_seconds()](const auto& one) {
+    return now - one.second.since > kStale;
+  });
   return out;
 }
 
 void Post::read(void* which, bool router, std::vector<Message>& out) {
   zmq::socket_t& socket = *static_cast<zmq::socket_t*>(which);
-  // At most so many at a time, so that one who sends without end keeps nobody out.
-  for (int count = 0; count < 64; ++count) {
+  const std::size_t most = kFloatFrames + (router ? 5 : 4);  // the name, tag, header, text, ids
+  // At most so much at a time, so that one who sends without end keeps nobody out.
+  for (std::size_t bytes = 0, count = 0; count < 256 && bytes < kMostAtOnce; ++count) {
     std::vector<Frame> frames;
-    std::string peer = "an unknown address";
-    bool more = true;
     std::size_t read = 0;
-    while (more) {
+    for (bool more = true; more; ++read) {
       auto frame = std::make_shared<zmq::message_t>();
       if (!socket.recv(*frame, read == 0 ? zmq::recv_flags::dontwait : zmq::recv_flags::none)) {
         return;
       }
       more = frame->more();
-      // More frames than a message has are read away.
-      if (++read > kMostFrames) continue;
-      if (const char* const text = zmq_msg_gets(frame->handle(), "Peer-Address")) peer = text;
-      const std::span bytes(static_cast<const std::byte*>(frame->data()), frame->size());
-      frames.push_back({std::move(frame), bytes});
+      if (read >= most) continue;  // read away
+      const std::span content(static_cast<const std::byte*>(frame->data()), frame->size());
+      bytes += content.size();
+      frames.push_back({std::move(frame), content});
     }
     std::string who;
-    if (router && !frames.empty()) {
+    if (router) {
       who.assign(reinterpret_cast<const char*>(frames[0].bytes.data()), frames[0].bytes.size());
       frames.erase(frames.begin());
-      if (sockets_->barred.contains(who)) continue;
-    }
-    std::string why;
-    auto message = message_of(frames, &why);
-    if (message && router && address_of(who) != message->from) {
-      why = "the name of another task";
-      message.reset();
-    }
-    if (message) {
-      out.push_back(std::move(*message));
     } else {
-      complain("what came from " + peer + " is no message of this job (" + why +
-               "): it is ignored");
+      who = std::to_string(std::bit_cast<std::uintptr_t>(which));
     }
+    std::string why = std::to_string(read) + " frames";
+    if (read <= most && frames.size() >= 2 && take(who, frames, router, out, why)) continue;
+    sockets_->incoming.erase(who);
+    complain("what came from '" + who + "' is no message of this job (" + why + "): it is ignored");
   }
 }
 
+// A piece; false, and `why`, where it is none, or the last of no message.
+bool Post::take(const std::string& who, std::span<const Frame> frames, bool router,
+                std::vector<Message>& out, std::string& why) {
+  Tag tag;
+  why = "a piece without a number";
+  if (frames[0].bytes.size() != sizeof tag) return false;
+  std::memcpy(&tag, frames[0].bytes.data(), sizeof tag);
+  const auto from = address_of(who);
+  why = "the name of no task";
+  if (router && !from) return false;
+  Incoming& all = sockets_->incoming[who];
+  if (tag.piece == 0) {
+    all = {};
+    all.next = {tag.message, 0, tag.pieces};
+  }
+  why = "a message of too many pieces";
+  if (tag.pieces > kMostPieces) return false;
+  // The rest of one whose connection has been another one meanwhile.
+  if (tag.message != all.next.message || tag.piece != all.next.piece) return true;
+  ++all.next.piece;
+  all.since = steady_seconds();
+  for (const Frame& one : frames.subspan(1)) {
+    all.bytes += one.bytes.size();
+    all.frames.push_back(one);
+  }
+  why = "more bytes than it may send";
+  if (router && options_.most_bytes && all.bytes > options_.most_bytes(*from)) return false;
+  if (all.next.piece < all.next.pieces) return true;
+  auto message = message_of(all.frames, &why);
+  if (!message) return false;
+  why = "the name of another task";
+  if (router && *from != message->from) return false;
+  out.push_back(std::move(*message));
+  sockets_->incoming.erase(who);
+  return true;
+}
+
 void Post::read_monitor() {
-  while (true) {
-    zmq::message_t event;
-    zmq::message_t peer;
-    if (!sockets_->monitor.recv(event, zmq::recv_flags::dontwait)) return;
-    if (!sockets_->monitor.recv(peer, zmq::recv_flags::none)) return;
+  zmq::message_t event;
+  zmq::message_t peer;
+  while (sockets_->monitor.recv(event, zmq::recv_flags::dontwait) &&
+         sockets_->monitor.recv(peer, zmq::recv_flags::none)) {
     complain(
         "a stranger has connected that does not speak as a task of this job, or lacks its "
         "secret: it is refused");
@@ -258,8 +390,7 @@ void Post::read_monitor() {
 
 void Post::complain(const std::string& what) {
   ++complaints_;
-  if (complaints_ > kComplaints && complaints_ % 1000 != 0) return;
-  if (!options_.say) return;
+  if (!options_.say || (complaints_ > kComplaints && complaints_ % 1000 != 0)) return;
   options_.say(
       text_of(options_.self) + ": " + what +
       (complaints_ == kComplaints ? " (from now on one line for a thousand of these)" : ""));

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages over ZeroMQ: a ROUTER where others connect, and a DEALER to each task that this one
-// connects to. Floats are sent from where they lie and read where they arrive.
+// connects to. Floats are sent from where they lie and read where they arrive. A message travels in
+// pieces, each a message of ZeroMQ's, whose marks count those whole: so they count bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bindings/trainer/loop/callbacks.h"
+#include "bindings/trainer/server/encoding.h"
 #include "bindings/trainer/server/keys.h"
 #include "bindings/trainer/server/protocol.h"
 
@@ -17,13 +22,15 @@ namespace ronde::trainer::server {
 
 struct PostOptions {
   Address self;
-  std::optional<Keys> keys;
+  Access access;
   Say say;
-  // Messages to one peer that may wait: with the number of peers they bound what is kept for those
-  // who do not read. Who lets more wait is dropped with a line. And the bytes of a frame, of which
-  // a message has as many as its floats need.
-  int waiting = 16;
+  // What may wait for one peer, besides what ZeroMQ has: so many messages, and those after
+  // the first so many bytes. More is lost as on the way: whoever needs it asks again.
+  std::size_t waiting = 16;
+  std::size_t waiting_bytes = std::size_t{1} << 28U;
+  // The bytes of a frame; and those of a message from this sender, until all of it has come.
   std::int64_t frame_bytes = std::int64_t{1} << 26;
+  std::function<std::size_t(const Address& from)> most_bytes{};
 };
 
 // Thread safety: belongs to one thread, but for wake().
@@ -34,7 +41,8 @@ class Post {
   Post& operator=(const Post&) = delete;
   ~Post();
 
-  // "host:port" or "ipc://path". Throws TrainerError where it is taken.
+  // "host:port" or "ipc://path", which name a socket in the folder, where there is one. Throws
+  // TrainerError where it is taken.
   void listen(const std::string& address);
   void connect(const Address& to, const std::string& address);
   // To who is connected, or has connected; otherwise it is lost, as on the way.
@@ -47,7 +55,12 @@ class Post {
  private:
   struct Sockets;
 
+  struct Outgoing;
+
+  void pump();
   void read(void* socket, bool router, std::vector<Message>& out);
+  bool take(const std::string& who, std::span<const Frame> frames, bool router,
+            std::vector<Message>& out, std::string& why);
   void read_monitor();
   void complain(const std::string& what);
 

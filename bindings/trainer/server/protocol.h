@@ -35,10 +35,10 @@
 // both have a group. Without the chief nothing is taken over until it is back; what it must know
 // then, those have who live. A standby tells how many entries it has of the server before it, which
 // was there, therefore, and without any nothing is taken over. A server that was started again has
-// lost what it had: the chief hears the other start (origin of each answer), or the server itself
-// hears that its standby has more than it has made, answers nobody, and says so: it is declared
-// dead at once. As a standby it lacks what was confirmed: the server before it hears the other
-// start, too, and goes on without a standby.
+// lost what it had: the chief hears the other start (from, in each answer), or the server itself
+// hears that its standby, which welcomes its hello, has entries of another start, answers nobody,
+// and says so: it is declared dead at once. As a standby it lacks what was confirmed: the server
+// before it hears the other start, too, and goes on without a standby.
 #pragma once
 
 #include <array>
@@ -50,7 +50,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,7 +64,7 @@ enum class Role : std::uint8_t { kServer, kWorker, kChief, kEvaluator };
 struct Address {
   Role role = Role::kWorker;
   std::uint32_t index = 0;
-  std::uint64_t incarnation = 0;  // of servers: 0; of others never
+  std::uint64_t incarnation = 0;  // of a server to which something is sent: 0; else never
 
   friend auto operator<=>(const Address&, const Address&) = default;
 };
@@ -89,7 +88,7 @@ enum class Kind : std::uint8_t {
   kState,   // all numbers, for a checkpoint
   kStatus,  // counts as JSON
   kBye,     // the worker is done
-  kClose,   // the chief: the job is over
+  kClose,   // the chief: the job is over; a server: so said the chief
   kBeat,    // I am there; the chief's bring its view
   // From servers.
   kWelcome,
@@ -103,7 +102,7 @@ enum class Kind : std::uint8_t {
   kUnknown,   // say hello first
   kBeatBack,  // the view; dropped: what I had is lost, and my standby has it; version: the entries
               // that I have of the server before me
-  // Between servers.
+  // Between servers; and a hello, its kWelcome (entry: as of kReplicated), kUnknown and kRefused.
   kGone,        // an entry alone: worker `sequence` is gone
   kReplicated,  // all entries up to `entry`
   // Between a coordinator and workers.
@@ -164,7 +163,7 @@ struct ServerOptions {
   double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
   double start_timeout = 60.0;  // until a worker must have been seen
   double resend = 1.0;          // of entries to the standby
-  std::uint64_t start = 0;      // another one each time that this server is started
+  std::uint64_t start = 1;      // another one each time that this server is started
 
   [[nodiscard]] bool is_chief(const Address& one) const {
     return one.role == (has_chief ? Role::kChief : Role::kWorker) && one.index == 0;
@@ -184,9 +183,10 @@ class Shard {
 
   // A request, where this is the primary.
   void on_request(double now, const Message& message, Messages& out);
-  // An entry, where this is the standby.
-  void on_entry(const Message& entry, Messages& out);
-  void on_replicated(const Message& message, Messages& out);
+  // What the next server, or that before it, says to this one as its standby or to its standby.
+  void on_server(const Message& message, Messages& out);
+  // Whether this is the start of the one before or of the standby that has said hello, or welcome.
+  [[nodiscard]] bool believes(const Address& server) const;
   void on_tick(double now, Messages& out);
   void heard(double now, const Address& from);
   // Whether it has said hello, and no later one has.
@@ -206,6 +206,8 @@ class Shard {
   [[nodiscard]] const Histogram& staleness() const noexcept { return staleness_; }
   // Pushes that were counted, by worker.
   [[nodiscard]] std::vector<std::uint64_t> steps() const;
+  // Bytes of a message that this task has reason to send.
+  [[nodiscard]] std::size_t most_bytes(const Address& from) const;
   // Messages that are kept: what bounds memory.
   [[nodiscard]] std::size_t kept() const;
   // The steps that the fastest of those who were let go on was ahead, ever.
@@ -255,6 +257,11 @@ class Shard {
   void on_hello(double now, const Message& message, Messages& out);
   static void heard_of(Member& member, std::uint64_t start);
   [[nodiscard]] static bool is_earlier(const Member& member, std::uint64_t start);
+  void on_entry(const Message& entry, Messages& out);
+  void on_standby(const Message& message, Messages& out);
+  void on_replicated(const Message& message, Messages& out);
+  [[nodiscard]] std::uint32_t next() const { return (options_.index + 1) % options_.servers; }
+  [[nodiscard]] Message hello_to_standby() const;
   void log(const Message& request, Messages& out);
   void apply(const Message& entry);
   void join(const Message& entry);
@@ -281,7 +288,9 @@ class Shard {
   std::uint64_t entries_ = 0;    // made, or applied by the standby
   std::uint64_t confirmed_ = 0;  // by the standby
   bool lost_ = false;
-  std::set<std::uint64_t> standby_starts_;
+  Address neighbour_;                // the standby, or the one whose standby this is
+  std::set<std::uint64_t> earlier_;  // starts of it, and this one
+  bool is_refused_ = false;          // by the standby
   std::deque<Message> unconfirmed_;
   double sent_ = 0.0;
   std::deque<Message> answers_;  // Message::entry: what the standby must have first
@@ -303,6 +312,7 @@ class ServerState {
   [[nodiscard]] std::vector<std::string> take_news();
   // In the newest view this server is dead, and another has its group.
   [[nodiscard]] bool deposed() const { return ((dead_ >> options_.index) & 1U) != 0; }
+  [[nodiscard]] std::size_t most_bytes(const Address& from) const;
   // When anybody was heard last.
   [[nodiscard]] double last_heard() const noexcept { return last_heard_; }
   [[nodiscard]] const Shard* shard(std::uint32_t group) const;
@@ -341,6 +351,8 @@ class WorkerState {
   [[nodiscard]] bool is_under_way(std::uint32_t group) const;
   // The answer to the last request, once it is there.
   std::optional<Message> take_answer(std::uint32_t group);
+  // The chief has closed the job: nobody answers any more.
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
   // Gives a request up.
   void forget(std::uint32_t group) { groups_.at(group).request.reset(); }
 
@@ -359,7 +371,6 @@ class WorkerState {
     bool welcome = false;
     bool empty = false;
     std::uint64_t requests = 0;
-    std::uint64_t pushes = 0;
     std::optional<Message> request;
     std::optional<Message> answer;
     double sent = 0.0;
@@ -378,7 +389,9 @@ class WorkerState {
   std::vector<double> heard_;
   std::vector<std::set<std::uint64_t>> starts_;  // that were heard, of servers
   std::vector<std::uint64_t> held_;  // by server: the entries that it has of the one before it
+  bool closed_ = false;
   double began_ = -1.0;
+  double ticked_ = -1.0;
   double beat_ = -1e9;
   std::uint64_t view_ = 0;
   std::uint64_t dead_ = 0;

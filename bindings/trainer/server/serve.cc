@@ -43,13 +43,16 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
     std::puts(line.c_str());
     std::fflush(stdout);
   };
-  Post post({.self = {Role::kServer, index, 0}, .keys = keys_for(tasks.all()), .say = say});
+  ServerState state(how);
+  Post post({.self = {Role::kServer, index, how.start},
+             .access = access_for(tasks.all()),
+             .say = say,
+             .most_bytes = [&state](const Address& from) { return state.most_bytes(from); }});
   post.listen(tasks.servers.at(index));
   if (how.standby && how.servers > 1) {
     const std::uint32_t next = (index + 1) % how.servers;
     post.connect({Role::kServer, next, 0}, tasks.servers.at(next));
   }
-  ServerState state(how);
   say(name + " serves at " + tasks.servers[index]);
   const double start = steady_seconds();
   double tick = start;

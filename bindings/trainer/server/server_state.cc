@@ -89,6 +89,12 @@ bool ServerState::all_told() const {
       shards_, [](const auto& one) { return !one.second->primary() || one.second->all_told(); });
 }
 
+std::size_t ServerState::most_bytes(const Address& from) const {
+  std::size_t most = 0;
+  for (const auto& [group, one] : shards_) most = std::max(most, one->most_bytes(from));
+  return most;
+}
+
 std::vector<std::string> ServerState::take_news() {
   std::vector<std::string> all;
   for (const auto& [group, one] : shards_) {
@@ -115,11 +121,9 @@ Messages ServerState::on_message(double now, const Message& message) {
     out.push_back(std::move(answer));
   } else if (shard == nullptr || deposed()) {
     // The sender's view is another one: it will hear of the newest, or I shall.
-  } else if (message.kind == Kind::kReplicated) {
-    if (message.from.role == Role::kServer) shard->on_replicated(message, out);
-  } else if (message.entry > 0) {
-    if (message.from.role == Role::kServer) shard->on_entry(message, out);
-  } else if (message.kind <= Kind::kClose) {
+  } else if (message.from.role == Role::kServer) {
+    shard->on_server(message, out);
+  } else if (message.entry == 0 && message.kind <= Kind::kClose) {
     shard->on_request(now, message, out);
   }
   sign(out);
@@ -129,11 +133,9 @@ Messages ServerState::on_message(double now, const Message& message) {
 // Entries keep the task that has asked for them as their origin.
 void ServerState::sign(Messages& out) const {
   for (Message& one : out) {
-    one.from = {Role::kServer, options_.index, 0};
+    one.from = {Role::kServer, options_.index, options_.start};
     one.view = view_;
     one.dead = dead_;
-    if (one.entry == 0 || one.kind == Kind::kReplicated)
-      one.origin = {Role::kServer, options_.index, options_.start};
   }
 }
 
@@ -154,7 +156,9 @@ void ServerState::take_view(double now, const Message& message, Messages& out) {
                      std::ranges::any_of(shards_, [&message](const auto& one) {
                        return one.second->knows(message.from);
                      });
-  if (message.from.role != Role::kServer && !(options_.is_chief(message.from) && known)) return;
+  const bool believed = std::ranges::any_of(
+      shards_, [&message](const auto& one) { return one.second->believes(message.from); });
+  if (!believed && !(options_.is_chief(message.from) && known)) return;
   view_ = message.view;
   const std::uint64_t news = message.dead & ~dead_;
   dead_ |= message.dead;

@@ -27,7 +27,12 @@ Shard::Shard(const ServerOptions& options, std::uint32_t group, bool primary)
       has_standby_(primary && options.standby && options.servers > 1),
       members_(options.workers + 2U) {
   // The last two are the chief and an evaluator beside the workers, for whom nobody waits.
-  for (std::size_t i = options.workers; i < members_.size(); ++i) members_[i].life = Life::kGone;
+  for (std::uint32_t i = 0; i < members_.size(); ++i) {
+    members_[i].address = {Role::kWorker, i, 0};
+    if (i < options.workers) continue;
+    members_[i].life = Life::kGone;
+    members_[i].address = {i == options.workers ? Role::kChief : Role::kEvaluator, 0, 0};
+  }
 }
 
 Shard::~Shard() = default;
@@ -57,46 +62,11 @@ void Shard::log(const Message& request, Messages& out) {
   entry.origin = request.from;
   if (has_standby_) {
     entry.group = group_;
-    entry.from = {Role::kServer, options_.index, 0};
-    entry.to = {Role::kServer, (options_.index + 1) % options_.servers, 0};
+    entry.to = {Role::kServer, next(), 0};
     unconfirmed_.push_back(entry);
-    out.push_back(entry);
+    out.push_back(neighbour_.incarnation == 0 ? hello_to_standby() : entry);
   }
   apply(entry);
-  release(out);
-}
-
-void Shard::on_entry(const Message& entry, Messages& out) {
-  if (primary_) return;  // the sender was taken over
-  const bool uses =
-      entry.kind == Kind::kPull || entry.kind == Kind::kPush || entry.kind == Kind::kState;
-  const bool fits = !uses || (created() && (entry.kind == Kind::kPush
-                                                ? variables_->fits(entry.ids, entry.floats.size())
-                                                : variables_->fits(entry.ids)));
-  if (entry.entry == entries_ + 1 && !fits) return;  // no server makes such an entry
-  if (entry.entry == entries_ + 1) {
-    ++entries_;
-    apply(entry);
-  }
-  Message answer = answer_of(Kind::kReplicated);
-  answer.to = entry.from;
-  answer.group = group_;
-  answer.entry = entries_;
-  out.push_back(std::move(answer));
-}
-
-void Shard::on_replicated(const Message& message, Messages& out) {
-  const std::uint64_t entry = message.entry;
-  if (standby_starts_.insert(message.origin.incarnation).second && standby_starts_.size() > 1) {
-    return drop_standby(out);  // it was started again, and lacks what was confirmed
-  }
-  // The standby has what an earlier start of this server has made, and confirms none of this one.
-  lost_ = lost_ || entry > entries_;
-  if (lost_) return;
-  confirmed_ = std::max(confirmed_, std::min(entry, entries_));
-  while (!unconfirmed_.empty() && unconfirmed_.front().entry <= confirmed_) {
-    unconfirmed_.pop_front();
-  }
   release(out);
 }
 
@@ -137,7 +107,6 @@ void Shard::on_tick(double now, Messages& out) {
     if (!silent && !never_seen) continue;
     Message gone;
     gone.kind = Kind::kGone;
-    gone.from = {Role::kServer, options_.index, 0};
     gone.sequence = i;
     news_.push_back(
         name_of(member) + (silent ? " has not been heard for " : " has not come within ") +
@@ -148,7 +117,8 @@ void Shard::on_tick(double now, Messages& out) {
   }
   if (unconfirmed_.empty() || now - sent_ < options_.resend) return;
   sent_ = now;
-  for (const Message& entry : unconfirmed_) out.push_back(entry);
+  if (neighbour_.incarnation == 0) return out.push_back(hello_to_standby());
+  out.insert(out.end(), unconfirmed_.begin(), unconfirmed_.end());
 }
 
 void Shard::reply(const Message& request, Message answer) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a group and its members: counts, names, and why a task is not of this training.
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -41,6 +42,18 @@ std::vector<std::uint64_t> Shard::steps() const {
   return steps;
 }
 
+// A hello, whose settings name each variable; those who are in may push gradients, and rows, each
+// of which may come more than once. Only the chief, or the server before this one, creates
+// variables.
+std::size_t Shard::most_bytes(const Address& from) const {
+  constexpr std::size_t kOfStrangers = std::size_t{1} << 22U;
+  constexpr std::size_t kOfRows = std::size_t{1} << 28U;
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  if (!knows(from) && !believes(from)) return kOfStrangers;
+  if (created()) return kOfRows + 4 * sizeof(float) * variables_->size();
+  return options_.is_chief(from) || believes(from) ? kAny : kOfStrangers;
+}
+
 std::size_t Shard::kept() const {
   std::size_t count = unconfirmed_.size() + answers_.size();
   for (const Member& member : members_) {
@@ -70,6 +83,7 @@ std::string Shard::counts() const {
                         {"lost", lost},
                         {"chief", !chief.silent},
                         {"closed", closed_},
+                        {"created", created()},
                         {"expected", expected},
                         {"most_ahead", most_ahead_}}
       .dump();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a server does with a request before it becomes an entry of the log: who is let in, what is
-// refused, and what was answered already. It may read the clock, since the standby sees none of it.
+// refused, and what was answered already; and what it and its neighbours say to each other. It may
+// read the clock, since the standby sees none of it.
 #include <algorithm>
 #include <utility>
 
@@ -90,7 +91,16 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
   if (is_waiting) return;  // for the standby
   if (message.kind == Kind::kClose) {
     closed_ = true;  // not by the log: the standby may be closed already
-    return reply(Kind::kAck);
+    reply(Kind::kAck);
+    // One that does not run now finds it when it wakes.
+    for (const Member& one : members_) {
+      if (one.incarnation == 0 || one.address == message.from) continue;
+      Message over = answer_of(Kind::kClose);
+      over.to = one.address;
+      over.group = group_;
+      out.push_back(std::move(over));
+    }
+    return;
   }
   if (message.kind == Kind::kPush) {
     if (message.sequence < member.last.sequence) return;  // long answered
@@ -174,6 +184,95 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
     return answer.to == message.from && answer.kind == Kind::kWelcome;
   });
   if (!is_waiting) log(message, out);
+}
+
+Message Shard::hello_to_standby() const {
+  Message hello = answer_of(Kind::kHello, options_.job);
+  hello.to = {Role::kServer, next(), 0};
+  hello.group = group_;
+  hello.sequence = options_.start;
+  return hello;
+}
+
+bool Shard::believes(const Address& server) const {
+  return server.incarnation != 0 && server == neighbour_;
+}
+
+void Shard::on_server(const Message& message, Messages& out) {
+  const auto answer = [&](Kind kind, const std::string& text = {}) {
+    Message one = answer_of(kind, text);
+    one.to = message.from;
+    one.group = group_;
+    one.sequence = message.sequence;
+    one.entry = kind == Kind::kWelcome ? entries_ : 0;
+    out.push_back(std::move(one));
+  };
+  if (primary_) {
+    if (has_standby_ && message.from.index == next()) on_standby(message, out);
+  } else if (message.entry > 0) {
+    believes(message.from) ? on_entry(message, out) : answer(Kind::kUnknown);
+  } else if (message.kind == Kind::kHello && message.from.index == group_) {
+    if (const auto differs = difference(options_.job, message.text)) {
+      return answer(Kind::kRefused, text_of(message.from) + " was started with " + differs->second +
+                                        ", and its standby with " + differs->first);
+    }
+    if (message.from.incarnation == 0) return;
+    // Not an earlier start that is still about.
+    if (!earlier_.insert(message.from.incarnation).second && !believes(message.from)) return;
+    neighbour_ = message.from;
+    answer(Kind::kWelcome);
+  }
+}
+
+// What the next server says of its copy.
+void Shard::on_standby(const Message& message, Messages& out) {
+  if (message.kind == Kind::kReplicated && believes(message.from)) {
+    on_replicated(message, out);
+  } else if (message.kind == Kind::kUnknown) {
+    out.push_back(hello_to_standby());
+  } else if (message.kind == Kind::kRefused && !std::exchange(is_refused_, true)) {
+    news_.push_back(message.text +
+                    ": end what serves there, and start all tasks with the same lists");
+  } else if (message.kind == Kind::kWelcome && message.sequence == options_.start &&
+             !believes(message.from)) {
+    if (earlier_.insert(message.from.incarnation).second && earlier_.size() > 1) {
+      news_.push_back(text_of(message.from) + " was started again, and lacks what it had of ps " +
+                      std::to_string(options_.index) + ", which goes on without a standby: to " +
+                      "have one, end all tasks and start them again from a checkpoint");
+      return drop_standby(out);
+    }
+    neighbour_ = message.from;
+    // It has what an earlier start of this server has made, and confirms none of this one.
+    lost_ = lost_ || message.entry > 0;
+    if (!lost_) out.insert(out.end(), unconfirmed_.begin(), unconfirmed_.end());
+  }
+}
+
+void Shard::on_entry(const Message& entry, Messages& out) {
+  const bool uses =
+      entry.kind == Kind::kPull || entry.kind == Kind::kPush || entry.kind == Kind::kState;
+  const bool fits = !uses || (created() && (entry.kind == Kind::kPush
+                                                ? variables_->fits(entry.ids, entry.floats.size())
+                                                : variables_->fits(entry.ids)));
+  if (entry.entry == entries_ + 1 && !fits) return;  // no server makes such an entry
+  if (entry.entry == entries_ + 1) {
+    ++entries_;
+    apply(entry);
+  }
+  Message answer = answer_of(Kind::kReplicated);
+  answer.to = entry.from;
+  answer.group = group_;
+  answer.entry = entries_;
+  out.push_back(std::move(answer));
+}
+
+void Shard::on_replicated(const Message& message, Messages& out) {
+  if (lost_) return;
+  confirmed_ = std::max(confirmed_, std::min(message.entry, entries_));
+  while (!unconfirmed_.empty() && unconfirmed_.front().entry <= confirmed_) {
+    unconfirmed_.pop_front();
+  }
+  release(out);
 }
 
 }  // namespace ronde::trainer::server

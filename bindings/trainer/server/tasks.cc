@@ -179,7 +179,7 @@ Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers) {
   (void)::gethostname(host.data(), host.size() - 1);
   const auto hosts = gather_texts(replica, "server/hosts", host.data());
   const bool one_host = std::set(hosts.begin(), hosts.end()).size() == 1;
-  // On one host the name of a socket in memory, which nothing is left of.
+  // On one host a name for a socket of this user.
   const std::string mine = one_host ? "ipc://@ronde-" + std::to_string(::getpid()) + "-" +
                                           std::to_string(Tasks{}.self().incarnation)
                                     : std::string(host.data()) + ":" + free_port();

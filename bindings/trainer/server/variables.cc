@@ -131,6 +131,12 @@ Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
   if (reader.left() > 0) does_not_fit(reader.left(), 0);
 }
 
+std::size_t Variables::size() const {
+  std::size_t size = size_;
+  for (const auto& table : tables_) size += table->value().size();
+  return size;
+}
+
 bool Variables::rows_of(std::span<const std::int64_t> ids, std::vector<TableRows>* rows) const {
   while (!ids.empty()) {
     if (ids.size() < 2 || ids[0] < 0 || ids[1] < 0) return false;

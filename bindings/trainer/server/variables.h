@@ -74,6 +74,9 @@ class Variables {
   [[nodiscard]] std::vector<StateTensor> state();
   [[nodiscard]] Floats whole();
 
+  // Numbers in the variables and tables.
+  [[nodiscard]] std::size_t size() const;
+
   // The updates so far.
   [[nodiscard]] std::uint64_t version() const noexcept { return dense_->steps(); }
 

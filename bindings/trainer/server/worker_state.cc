@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kNever = -1.0;
 constexpr double kSoon = 0.1;  // seconds until a server that is there is asked for variables again
+constexpr double kAway = 1.0;  // seconds between two ticks
 constexpr double kSlowLine = 1e7;  // bytes in a second
 
 }  // namespace
@@ -87,10 +88,11 @@ void WorkerState::say_hello(double now, std::uint32_t number, Messages& out) {
 Messages WorkerState::on_message(double now, const Message& message) {
   Messages out;
   if (message.from.role != Role::kServer || message.from.index >= options_.servers) return out;
+  closed_ = closed_ || message.kind == Kind::kClose;
   heard_[message.from.index] = std::max(heard_[message.from.index], now);
   auto& starts = starts_[message.from.index];
-  const bool is_new = message.origin.incarnation != 0 &&
-                      starts.insert(message.origin.incarnation).second && starts.size() > 1;
+  const bool is_new = message.from.incarnation != 0 &&
+                      starts.insert(message.from.incarnation).second && starts.size() > 1;
   if (is_new) held_[message.from.index] = 0;
   if (message.kind == Kind::kBeatBack) held_[message.from.index] = message.version;
   const bool has_lost = is_new || (message.kind == Kind::kBeatBack && message.dropped);
@@ -164,7 +166,14 @@ void WorkerState::declare_dead(std::uint32_t server) {
 
 Messages WorkerState::on_tick(double now) {
   Messages out;
-  if (began_ < 0.0) began_ = now;
+  if (began_ < 0.0) began_ = ticked_ = now;
+  // While this task stood still it heard nobody, and nobody is dead for that.
+  if (const double away = now - std::exchange(ticked_, now); away > kAway) {
+    began_ += away;
+    for (double& one : heard_) {
+      if (one != kNever) one = std::min(now, one + away);
+    }
+  }
   for (std::uint32_t i = 0; options_.decides && i < options_.servers; ++i) {
     const std::uint32_t next = (i + 1) % options_.servers;
     // One that was never heard since the chief was started again was there, if the next one has

@@ -63,8 +63,9 @@ Loss softmax_cross_entropy(const Tensor& logits, const Labels& labels, std::size
     const std::span<const float> row = all.plain().subspan(i * classes, classes);
     const auto label = static_cast<std::size_t>(labels[i]);  // a negative one is too large
     if (label >= classes) {
-      throw TrainerError("label " + std::to_string(labels[i]) + " of sample " + std::to_string(i) +
-                         " has no output: give the model an output per class");
+      throw TrainerError(
+          "label " + std::to_string(labels[i]) + " in row " + std::to_string(i) +
+          " of a replica's part of a batch has no output: give the model an output per class");
     }
     // Subtracting the largest logit changes nothing but keeps exp() from overflowing.
     const auto largest = std::ranges::max_element(row);

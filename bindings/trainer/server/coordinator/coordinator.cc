@@ -26,7 +26,7 @@ class Runner {
   Runner(const Tasks& tasks, double deadline, const Say& say)
       : self_(tasks.self()),
         deadline_(deadline),
-        post_({.self = self_, .keys = keys_for(tasks.all()), .say = say}) {
+        post_({.self = self_, .access = access_for(tasks.all()), .say = say}) {
     post_.listen(tasks.workers.at(tasks.index));
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
@@ -154,6 +154,9 @@ void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void(
     } catch (const std::exception& error) {
       result.kind = Kind::kFailed;
       result.text = error.what();
+    } catch (...) {
+      result.kind = Kind::kFailed;
+      result.text = "it threw what is no std::exception";
     }
     runner.answer(std::move(result));
   }
@@ -165,7 +168,7 @@ struct Coordinator::Inside {
         self{Role::kChief, 0, tasks.self().incarnation},
         deadline(deadline_of),
         state(workers, worker_timeout, deadline_of),
-        post({.self = self, .keys = keys_for(tasks.all()), .say = {}}) {
+        post({.self = self, .access = access_for(tasks.all()), .say = {}}) {
     for (std::uint32_t i = 0; i < workers; ++i) {
       post.connect({Role::kWorker, i, 0}, tasks.workers[i]);
     }
@@ -263,7 +266,7 @@ void Coordinator::join() {
                          " s: does the worker that must run it still run?");
     }
   }
-  const auto failed = inside_->state.first_failure();
+  const auto failed = inside_->state.take_failure();
   if (failed) throw TrainerError("a step failed: " + *failed);
 }
 

@@ -94,12 +94,14 @@ Messages CoordinatorState::on_tick(double now) {
   return out;
 }
 
-std::optional<std::string> CoordinatorState::first_failure() const {
+std::optional<std::string> CoordinatorState::take_failure() {
   if (setup_failure_) return setup_failure_;
+  std::optional<std::string> first;
   for (const auto& [number, result] : results_) {
-    if (result.kind == Kind::kFailed) return result.text;
+    if (number > told_ && result.kind == Kind::kFailed && !first) first = result.text;
   }
-  return {};
+  told_ = tasks_;
+  return first;
 }
 
 Message CoordinatorState::take(std::uint64_t task) {

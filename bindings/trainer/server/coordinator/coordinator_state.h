@@ -44,8 +44,9 @@ class CoordinatorState {
   [[nodiscard]] bool all_done() const noexcept { return waiting_.empty() && running_ == 0; }
   // What the setup of a worker that was started again has thrown.
   [[nodiscard]] const std::optional<std::string>& setup_failure() const { return setup_failure_; }
-  // That, or what the first of the failed steps has thrown whose results nobody has taken yet.
-  [[nodiscard]] std::optional<std::string> first_failure() const;
+  // That, or what the first of the failed steps has thrown that nobody has been told of yet.
+  // Once for each.
+  [[nodiscard]] std::optional<std::string> take_failure();
   [[nodiscard]] std::uint64_t retried() const noexcept { return retried_; }
 
  private:
@@ -80,6 +81,7 @@ class CoordinatorState {
   std::uint64_t tasks_ = 0;
   std::uint64_t retried_ = 0;
   std::map<std::uint64_t, Message> results_;
+  std::uint64_t told_ = 0;  // failures of steps up to this one
 };
 
 }  // namespace ronde::trainer::server

@@ -245,9 +245,9 @@ TEST(Failures, ALabelWithoutAnOutputIsSaidOnAllRanks) {
         .batch(6)
         .shard(rank, 2);
   };
-  EXPECT_THAT(refusals(wrong),
-              Each(AllOf(HasSubstr("step 2 of epoch 1: rank 1: label 3 of sample 1 has no output"),
-                         testing::Not(HasSubstr("learning rate")))));
+  EXPECT_THAT(refusals(wrong), Each(AllOf(HasSubstr("step 2 of epoch 1: rank 1: label 3 in row 1 "
+                                                    "of a replica's part of a batch has no output"),
+                                          testing::Not(HasSubstr("learning rate")))));
 }
 
 TEST(Failures, OfAnEvaluationAreSaidOnAllRanksThatAskWhetherToStop) {
@@ -280,7 +280,7 @@ TEST(Failures, OfAnEvaluationAreSaidOnAllRanksThatAskWhetherToStop) {
     return Dataset::from_generator(format, write).batch(4).shard(rank, 2);
   };
   EXPECT_THAT(refusals(wrong, evaluate_asking),
-              Each(HasSubstr("label 3 of sample 1 has no output")));
+              Each(HasSubstr("label 3 in row 1 of a replica's part of a batch has no output")));
 }
 
 TEST(NotANumber, IsNoResultOfAnEvaluationOrAPrediction) {

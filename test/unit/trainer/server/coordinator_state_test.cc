@@ -54,7 +54,7 @@ TEST(ServerCoordinatorState, AWorkerWhoseSetupFailsGetsNothing) {
   message.sequence = setup[0].sequence;
   message.text = "no data on this host";
   EXPECT_THAT(state.on_message(1.1, message), testing::IsEmpty());
-  EXPECT_EQ(state.first_failure(), "worker 0 was started again, and no data on this host");
+  EXPECT_EQ(state.take_failure(), "worker 0 was started again, and no data on this host");
   message = {};
   message.from = {Role::kWorker, 1, 9};
   const Messages given = state.on_message(1.2, message);

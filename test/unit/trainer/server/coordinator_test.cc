@@ -4,10 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <future>
+#include <csignal>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,16 +18,16 @@
 namespace ronde::trainer::server {
 namespace {
 
-struct Killed {};  // no std::exception: a worker ends where a step throws it, without a word
-
 class Job {
  public:
-  explicit Job(std::uint32_t workers) {
+  // So many that run already, and others that are started later.
+  explicit Job(std::uint32_t workers, std::uint32_t later = 0) {
     static std::atomic<int> jobs = 0;
     const std::string prefix =
         "ipc://@ronde-coordinator-" + std::to_string(::getpid()) + "-" + std::to_string(++jobs);
     tasks_.servers = {prefix + "-ps"};
-    for (std::uint32_t i = 0; i < workers; ++i) {
+    tasks_.workers.reserve(workers + later);
+    for (std::uint32_t i = 0; i < workers + later; ++i) {
       tasks_.workers.push_back(prefix + std::to_string(i));
     }
     tasks_.chief = {prefix + "-chief"};
@@ -36,39 +37,28 @@ class Job {
 
   [[nodiscard]] const Tasks& tasks() const { return tasks_; }
 
-  // Its end is set once it runs no more.
-  void start(std::uint32_t worker) {
+  [[nodiscard]] Tasks tasks_of_worker(std::uint32_t worker) const {
     Tasks tasks = tasks_;
     tasks.role = Role::kWorker;
     tasks.index = worker;
-    std::promise<void> end;
-    ends_.push_back(end.get_future());
-    threads_.emplace_back([this, tasks, end = std::move(end)]() mutable {
+    return tasks;
+  }
+  void start(std::uint32_t worker) {
+    threads_.emplace_back([tasks = tasks_of_worker(worker)] {
       std::vector<float> data;  // what a worker keeps from one step to the next
       const std::string self = std::to_string(tasks.index);
       const Steps steps{
           {"data", [&](const Value& value) { return data = value.numbers, Value{self, data}; }},
           {"who", [&](const Value& value) { return Value{self + value.text, data}; }},
           {"fail", [](const Value&) -> Value { throw TrainerError("no such luck"); }},
-          {"die once", [&](const Value&) {
-             if (!has_died_.exchange(true)) throw Killed();
-             return Value{self, data};
-           }}};
-      try {
-        run_steps(tasks, steps);
-      } catch (const Killed&) {
-        // This thread is a process that was killed.
-      }
-      end.set_value();
+          {"fail oddly", [](const Value&) -> Value { throw 7; }},
+          {"die once", [&](const Value&) { return Value{self, data}; }}};
+      run_steps(tasks, steps);
     });
   }
-  // Until the one that was started as the n-th has ended.
-  void wait_for_end(std::size_t started) { ends_.at(started).wait(); }
 
  private:
   Tasks tasks_;
-  std::atomic<bool> has_died_ = false;
-  std::vector<std::future<void>> ends_;
   std::vector<std::jthread> threads_;
 };
 
@@ -87,6 +77,7 @@ TEST(Coordinator, RunsAStepOnEachWorkerOnOneAndOnAnyFreeOne) {
   // "1!" and two numbers. More where a worker is slow, since a step is sent again after a second.
   EXPECT_GE(coordinator.bytes(), 3U * (5 + 8 + 1 + 8) + 5 + 2 + 8);
   std::vector<Scheduled> scheduled;
+  scheduled.reserve(20);
   for (int i = 0; i < 20; ++i) {
     scheduled.push_back(coordinator.schedule("who", {"/" + std::to_string(i), {}}));
   }
@@ -107,6 +98,10 @@ TEST(Coordinator, WhatAStepThrowsIsThrownByJoinAndByFetch) {
     return testing::ThrowsMessage<TrainerError>(testing::HasSubstr(text));
   };
   EXPECT_THAT([&] { coordinator.join(); }, says("a step failed: no such luck"));
+  (void)coordinator.schedule("who");
+  EXPECT_NO_THROW(coordinator.join()) << "it was said already";
+  (void)coordinator.schedule("fail oddly");
+  EXPECT_THAT([&] { coordinator.join(); }, says("it threw what is no std::exception"));
   EXPECT_THAT([&] { (void)coordinator.fetch(failed); }, says("a step failed: no such luck"));
   EXPECT_THAT([&] { (void)coordinator.on(0).run("dance"); },
               says("there is no step 'dance' on worker 0"));
@@ -114,12 +109,19 @@ TEST(Coordinator, WhatAStepThrowsIsThrownByJoinAndByFetch) {
 }
 
 TEST(Coordinator, AWorkerThatIsStartedAgainGetsItsDataFirstAndThenTheLostStep) {
-  Job job(1);
+  Job job(0, 1);
+  const pid_t first = ::fork();
+  if (first == 0) {
+    run_steps(job.tasks_of_worker(0),
+              {{"data", [](const Value& value) { return value; }},
+               {"die once", [](const Value& value) { return ::raise(SIGKILL), value; }}});
+    ::_exit(1);
+  }
   Coordinator coordinator(job.tasks(), kDeadline);
   (void)coordinator.per_worker("data", {"", {7.0F}});
   const Scheduled lost = coordinator.schedule("die once");
-  const std::jthread again([&job] {
-    job.wait_for_end(0);
+  const std::jthread again([&job, first] {
+    (void)::waitpid(first, nullptr, 0);
     job.start(0);
   });
   EXPECT_THAT(coordinator.fetch(lost).numbers, testing::ElementsAre(7.0F));

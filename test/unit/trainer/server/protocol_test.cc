@@ -32,6 +32,7 @@ void check(const Plan& plan, std::uint64_t seed, std::map<std::string, std::uint
   Simulation run(plan, seed);
   run.run();
   ASSERT_EQ(run.trouble, "");
+  if (sums != nullptr) (*sums)["blows"] += run.blows;
   // Each worker has at most a push, a pull and their entries and answers under way, twice when one
   // was killed.
   EXPECT_LE(run.most_kept, 16U * (kWorkers + 1));
@@ -57,6 +58,10 @@ void check(const Plan& plan, std::uint64_t seed, std::map<std::string, std::uint
         ASSERT_EQ(value, 0.0F) << "dropped and counted";
       }
     }
+    // What was sent was applied or dropped, and told, but for what those who were killed had on the
+    // way.
+    EXPECT_LE(run.sent[group].size(),
+              run.acknowledged[group].size() + run.dropped[group].size() + run.lives_lost);
     std::uint64_t counted = 0;
     for (const std::uint64_t one : shard->steps()) counted += one;
     EXPECT_EQ(counted, marked);  // global_step is the sum of the workers' steps
@@ -153,6 +158,24 @@ TEST(ServerProtocol, AServerThatDiesWithTheChiefIsTakenOver) {
     plan.servers = seed % 2 == 0 ? 2 : 3;
     check(plan, seed);
   }
+}
+
+// All roles are killed and stand still at random: every push is counted once, as applied or
+// dropped, and the sums agree with what workers have sent.
+TEST(ServerProtocol, AnybodyMayDieOrStandStill) {
+  std::map<std::string, std::uint64_t> sums;
+  for (std::uint64_t seed = 0; seed < schedules(500); ++seed) {
+    Plan plan = plan_of(seed % 3 == 0 ? "async" : seed % 3 == 1 ? "sync" : "stale=2");
+    plan.servers = 2 + static_cast<std::uint32_t>(seed % 3);
+    plan.kills_server = seed % 2 == 0;
+    plan.kills_chief = seed % 4 == 0;
+    plan.kills = plan.pauses = plan.other_pauses = 2;
+    plan.chief_kills = 1;
+    check(plan, seed, &sums);
+  }
+  RecordProperty("blows", std::to_string(sums["blows"]));
+  EXPECT_GE(sums["blows"], 200U);
+  EXPECT_GE(sums["pushes"], 1000U);
 }
 
 // Started again so soon that nobody has missed it: the standby has what it had.

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
 #include "bindings/trainer/tensor/errors.h"
@@ -23,6 +25,7 @@ Message message_from(const Address& from, Kind kind, std::uint64_t sequence = 0)
   Message message;
   message.kind = kind;
   message.from = from;
+  message.to = {Role::kServer, 0, 0};
   message.sequence = sequence;
   message.weight = 1.0;
   message.rate = 1.0;
@@ -41,6 +44,23 @@ Message create_message(const Address& chief, const std::string& mode) {
   return message;
 }
 
+// What the first server answers in the end, once it and its standby have said to each other what
+// they have to.
+Messages answers_of_pair(ServerState& first, ServerState& standby, const Message& message) {
+  Messages answers;
+  std::deque<Message> on_their_way{message};
+  for (; !on_their_way.empty(); on_their_way.pop_front()) {
+    const Message one = on_their_way.front();
+    if (one.to.role != Role::kServer) {
+      answers.push_back(one);
+      continue;
+    }
+    ServerState& to = one.to.index == 0 ? first : standby;
+    for (Message& next : to.on_message(0.0, one)) on_their_way.push_back(std::move(next));
+  }
+  return answers;
+}
+
 auto has_kind(Kind kind) { return testing::Contains(testing::Field(&Message::kind, kind)); }
 
 // It lacks what was confirmed, and nobody can be told to take over: the first one goes on alone.
@@ -51,13 +71,7 @@ TEST(ServerShard, AStandbyThatWasStartedAgainHoldsNobody) {
   auto standby = std::make_unique<ServerState>(options);
   const Address worker{Role::kWorker, 0, 5};
   const auto ask = [&](const Message& message) {
-    Messages answers;
-    for (const Message& entry : first.on_message(0.0, message)) {
-      for (const Message& confirmed : standby->on_message(0.0, entry)) {
-        for (Message& one : first.on_message(0.0, confirmed)) answers.push_back(std::move(one));
-      }
-    }
-    return answers;
+    return answers_of_pair(first, *standby, message);
   };
   (void)ask(message_from(worker, Kind::kHello));
   (void)ask(create_message(worker, "async"));
@@ -66,6 +80,72 @@ TEST(ServerShard, AStandbyThatWasStartedAgainHoldsNobody) {
   standby = std::make_unique<ServerState>(options);
   EXPECT_THAT(ask(message_from(worker, Kind::kPush, 3)), has_kind(Kind::kAck));
   EXPECT_EQ(first.shard(0)->variables()->version(), 2U);
+  EXPECT_THAT(first.take_news(),
+              testing::Contains("ps 1 was started again, and lacks what it had of ps 0, which goes "
+                                "on without a standby: to have one, end all tasks and start them "
+                                "again from a checkpoint"));
+}
+
+// It has heard nobody meanwhile, and what it hears first must not be the others' death.
+TEST(ServerShard, AChiefThatStoodStillTakesNobodyForDead) {
+  WorkerState chief(
+      {.self = {Role::kChief, 0, 5}, .servers = 2, .standby = true, .decides = true, .job = "job"});
+  const auto beat = [&](double now, std::uint32_t server) {
+    Message message = message_from({Role::kServer, server, 7}, Kind::kBeatBack);
+    message.version = 3;
+    (void)chief.on_message(now, message);
+  };
+  (void)chief.on_tick(0.0);
+  for (const std::uint32_t server : {0U, 1U}) beat(0.1, server);
+  beat(8.0, 1);
+  (void)chief.on_tick(8.0);
+  EXPECT_EQ(chief.dead(), 0U);
+  for (int tenth = 81; tenth < 120; ++tenth) {
+    beat(tenth / 10.0, 1);
+    (void)chief.on_tick(tenth / 10.0);
+  }
+  EXPECT_EQ(chief.dead(), 1U);
+}
+
+// Of another job, or of an earlier start that is still about: one that has not said hello.
+TEST(ServerShard, NoServerIsBelievedWithoutAHello) {
+  ServerOptions options{.servers = 2, .standby = true, .job = "--ps_hosts a", .start = 7};
+  ServerState server(options);
+  const auto entry_of = [](std::uint64_t start) {
+    Message entry = message_from({Role::kServer, 1, start}, Kind::kHello);
+    entry.group = 1;
+    entry.entry = 1;
+    entry.origin = {Role::kWorker, 0, 5};
+    return entry;
+  };
+  const auto hello_of = [](std::uint64_t start, const std::string& job) {
+    Message hello = message_from({Role::kServer, 1, start}, Kind::kHello, start);
+    hello.group = 1;
+    hello.text = job;
+    return hello;
+  };
+  Message view = message_from({Role::kServer, 1, 9}, Kind::kBeat);
+  view.view = 1;
+  view.dead = 1;
+  EXPECT_THAT(server.on_message(0.0, entry_of(9)), has_kind(Kind::kUnknown));
+  EXPECT_THAT(server.on_message(0.0, hello_of(9, "--ps_hosts b")), has_kind(Kind::kRefused));
+  EXPECT_THAT(server.on_message(0.0, entry_of(9)), has_kind(Kind::kUnknown));
+  (void)server.on_message(0.0, view);
+  EXPECT_EQ(server.shard(1)->entries(), 0U);
+  EXPECT_FALSE(server.deposed());
+  EXPECT_THAT(server.on_message(0.0, hello_of(9, options.job)), has_kind(Kind::kWelcome));
+  EXPECT_THAT(server.on_message(0.0, entry_of(9)), has_kind(Kind::kReplicated));
+  EXPECT_THAT(server.on_message(0.0, hello_of(11, options.job)), has_kind(Kind::kWelcome));
+  EXPECT_THAT(server.on_message(0.0, hello_of(9, options.job)), testing::IsEmpty());
+  EXPECT_THAT(server.on_message(0.0, entry_of(9)), has_kind(Kind::kUnknown));
+  // Nor does one confirm what it has not been given.
+  const Address worker{Role::kWorker, 0, 5};
+  Message confirmed = message_from({Role::kServer, 1, 13}, Kind::kReplicated);
+  Message hello = message_from(worker, Kind::kHello);
+  hello.text = options.job;
+  (void)server.on_message(0.0, hello);
+  confirmed.entry = 1;
+  EXPECT_THAT(server.on_message(0.0, confirmed), testing::IsEmpty());
 }
 
 // A server whose standby has taken over, and which does not know that yet, answers nobody: what it
@@ -76,15 +156,7 @@ TEST(ServerShard, AStandbyThatHasTakenOverConfirmsNothing) {
   options.index = 1;
   ServerState standby(options);
   const Address worker{Role::kWorker, 0, 5};
-  const auto ask = [&](const Message& message) {
-    Messages answers;
-    for (const Message& entry : first.on_message(0.0, message)) {
-      for (const Message& confirmed : standby.on_message(0.0, entry)) {
-        for (Message& one : first.on_message(0.0, confirmed)) answers.push_back(std::move(one));
-      }
-    }
-    return answers;
-  };
+  const auto ask = [&](const Message& message) { return answers_of_pair(first, standby, message); };
   (void)ask(message_from(worker, Kind::kHello));
   (void)ask(create_message(worker, "async"));
   ASSERT_THAT(ask(message_from(worker, Kind::kPush, 2)), has_kind(Kind::kAck));

@@ -61,6 +61,8 @@ struct Simulation {
   std::vector<std::set<std::size_t>> sent;
   std::vector<std::set<std::size_t>> seen;  // what a pull that is over has shown
   std::size_t most_kept = 0;
+  std::size_t lives_lost = 0;            // of workers
+  std::size_t blows = 0;                 // kills and pauses
   std::uint32_t stopped = kMostServers;  // this server
   double stopped_until = 0.0;
   std::uint32_t server_back = kMostServers;  // this one is started again
@@ -269,62 +271,14 @@ struct Simulation {
       return task.self.role == Role::kChief || task.phase == Task::Phase::kDone;
     });
   }
-  void kill_chief_and_server() {
-    const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
-    tasks[kWorkers].alive = false;
-    tasks[kWorkers].back_at = now + uniform(4.0);
-    server_back = chance(0.5) ? which : kMostServers;
-    server_back_at = now + uniform(4.0);
-    servers[which].reset();
-  }
-  void start_server_again() {
-    if (server_back == kMostServers || now < server_back_at) return;
-    const std::uint32_t other = server_back == 0 ? 1 : 0;
-    ServerOptions options = servers[other]->options();
-    options.index = server_back;
-    options.start = 2;
-    servers[server_back] = std::make_unique<ServerState>(options);
-    server_back = kMostServers;
-  }
-  void pause_some(int& pauses) {
-    if (pauses == 0 || !chance(0.02)) return;
-    Task& task = tasks[std::uniform_int_distribution<std::size_t>(0, kWorkers - 1)(random)];
-    if (!task.alive || task.phase == Task::Phase::kDone) return;
-    --pauses;
-    task.asleep_until = now + 5.0 + uniform(5.0);
-  }
-  void kill_some(int& kills, bool& server_killed) {
-    if (kills > 0 && chance(0.01)) {
-      Task& task = tasks[std::uniform_int_distribution<std::size_t>(0, kWorkers - 1)(random)];
-      if (task.alive && task.phase != Task::Phase::kDone) {
-        --kills;
-        task.alive = false;
-        task.back_at = now + uniform(12.0);
-        if (chance(0.25)) {  // it never comes back, and the others must end without it
-          task.phase = Task::Phase::kDone;
-          task.back_at = 1e9;
-        }
-      }
-    }
-    // Once all variables are there: before, the chief would begin anew. After the last step there
-    // may be no time left to take it over.
-    const bool created =
-        std::ranges::all_of(acknowledged, [](const auto& one) { return !one.empty(); });
-    // One loss is promised to be borne: none is added where silence was taken for a death already.
-    const bool whole = tasks[kWorkers].state->dead() == 0;
-    if (plan.kills_server && !server_killed && created && whole && !done() && chance(0.02)) {
-      server_killed = true;
-      if (plan.kills_chief) return kill_chief_and_server();
-      const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
-      if (chance(0.5)) {
-        servers[which].reset();
-      } else {  // it is stopped, and wakes when it was taken over
-        stopped = which;
-        stopped_until = now + 8.0;
-      }
-    }
-  }
+  void kill_chief_and_server();
+  void start_server_again();
+  void pause_some(int& pauses);
+  void kill_some(int& kills, bool& server_killed);
+  void disturb_others(int& chief_kills, int& other_pauses);
   void run() {
+    int chief_kills = plan.chief_kills;
+    int other_pauses = plan.other_pauses;
     int kills = plan.kills;
     int pauses = plan.pauses;
     bool server_killed = false;
@@ -340,6 +294,7 @@ struct Simulation {
       } else {
         kill_some(kills, server_killed);
         pause_some(pauses);
+        disturb_others(chief_kills, other_pauses);
         start_server_again();
         for (const auto& server : servers) {
           const bool sleeps = server && server->options().index == stopped && now < stopped_until;
@@ -382,14 +337,19 @@ struct Simulation {
     }
     return text;
   }
-  // The variables of a group, where they are now.
+  // The variables of a group, where they are now: one that was taken over while it stood still may
+  // not have heard of that yet, and answers nobody.
   const Shard* home(std::uint32_t group) {
+    const Shard* found = nullptr;
     for (const auto& server : servers) {
       const Shard* const shard = server && !server->deposed() ? server->shard(group) : nullptr;
-      if (shard != nullptr && shard->primary()) return shard;
+      const bool has_it = shard != nullptr && shard->primary();
+      if (has_it && (found == nullptr || found->entries() < shard->entries())) found = shard;
     }
-    return nullptr;
+    return found;
   }
 };
 
 }  // namespace ronde::trainer::server
+
+#include "test/unit/trainer/server/simulation_blows.h"  // IWYU pragma: keep

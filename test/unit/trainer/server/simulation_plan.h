@@ -22,6 +22,9 @@ struct Plan {
   bool kills_chief = false;
   int kills = 0;   // of workers that come back
   int pauses = 0;  // of workers, for longer than their time-out; what is sent to them waits
+  // And of all: the chief is killed so often, and it and servers stand still so often.
+  int chief_kills = 0;
+  int other_pauses = 0;
   double loss = 0.0;
   double twice = 0.0;
 };
