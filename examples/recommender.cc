@@ -182,7 +182,7 @@ Fit fit(trainer::Tape& tape, const trainer::Model& model, const std::vector<floa
 void train(const Settings& settings, std::optional<server::Tasks> tasks) {
   Network network;  // outlives the engine, which reads its gradients
   ronde::Engine engine;
-  trainer::EngineReplica replica(engine);
+  trainer::Replica replica(engine);
   const auto rank = static_cast<std::size_t>(replica.rank());
   const auto ranks = static_cast<std::size_t>(replica.size());
   if (tasks) tasks->index = static_cast<std::uint32_t>(rank);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a network on Fashion-MNIST, under any strategy. The result depends on the
 // number of replicas only through rounding: a global batch is the same samples for any number.
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <ronde/parameter_server.hpp>
 #include <ronde/trainer.hpp>
 #include <string>
@@ -60,23 +58,27 @@ struct Data {
   Dataset test;
 };
 
-// In batches of all replicas, which the schedule counts by: `steps_per_batch` for each.
-Data data_of(const FashionMnist& images, std::size_t replicas, std::uint64_t steps_per_batch,
-             Settings& all) {
-  require_batch(all.step, replicas, images.train.size());
+// In batches of all replicas. A task that is sent its batches has no images.
+Data data_of(const FashionMnist& images, const Strategy& strategy, Settings& all) {
+  const std::size_t replicas = strategy.num_replicas_in_sync();
+  if (strategy.reads_data()) require_batch(all.step, replicas, images.train.size());
   const ImageShape shape = all.model == "mlp" ? ImageShape::kFlat : ImageShape::kImage;
   Data data{Dataset::from_images(images.train, shape)
                 .shuffle(all.run.seed)
                 .batch(all.step.global_batch)
                 .prefetch(1),
             Dataset::from_images(images.test, shape).take(all.test_images).batch(500 * replicas)};
-  finish_schedule(all.step, data.train.steps().value_or(1) * steps_per_batch);
+  if (strategy.reads_data()) {
+    finish_schedule(all.step, data.train.steps().value_or(1) * strategy.steps_per_batch());
+  }
   return data;
 }
 
 int work(Strategy& strategy, const FlagTable& flags, Settings& all) {
-  const auto images = on_all_processes(strategy, [&] { return load_fashion_mnist(all.data); });
-  const Data data = data_of(images, strategy.num_replicas_in_sync(), 1, all);
+  const auto images = on_all_processes(strategy, [&] {
+    return strategy.reads_data() ? load_fashion_mnist(all.data) : no_fashion_mnist();
+  });
+  const Data data = data_of(images, strategy, all);
   const Training training{.data = data.train,
                           .test = data.test,
                           .epochs = all.step.epochs,
@@ -92,30 +94,6 @@ int work(Strategy& strategy, const FlagTable& flags, Settings& all) {
   return train(model, training, all.run);
 }
 
-int work_on_servers(const FlagTable& flags, Settings& all) {
-  const auto network = make_network(all);
-  std::optional<FashionMnist> images;
-  const auto load = [&](std::size_t workers, std::uint64_t steps_per_batch) {
-    images = load_fashion_mnist(all.data);
-    Data data = data_of(*images, workers, steps_per_batch, all);
-    const std::uint64_t steps = all.step.distributed.schedule.total;
-    Flags same = flags.values_of({"model", "batch-norm", "seed"});
-    same.emplace_back("data", data.train.settings());
-    return server::ServerData{.data = data.train,
-                              .test = data.test,
-                              .steps = all.run.steps == 0 ? steps : std::min(steps, all.run.steps),
-                              .schedule = all.step.distributed.schedule,
-                              .same = std::move(same)};
-  };
-  return train_on_servers(all.servers, {.model = Model(*network),
-                                        .loss = classification_loss,
-                                        .optimizer = all.step.optimizer,
-                                        .chief = all.run.supervisor,
-                                        .seed = all.run.seed,
-                                        .print_every = all.run.log_every,
-                                        .data = load});
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -124,5 +102,5 @@ int main(int argc, char** argv) {
   add_flags(flags, all);
   return run_program(
       argc, argv, flags, [&](Strategy& strategy) { return work(strategy, flags, all); },
-      [&] { return work_on_servers(flags, all); });
+      server::served_by(all.servers));
 }

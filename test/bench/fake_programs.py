@@ -90,7 +90,7 @@ class FakePrograms:
             seconds += self.pause if len(signals) > before else 0.0
             rate = 200.0 * self.stopped_rate if signals[-1:] == [signal.SIGSTOP] else 100.0 * workers
             seconds += 25 / rate
-        return {"samples_per_second": 1500.0, "chief_bytes_per_step": 2.0 * 4 * 101_770}
+        return {"images_per_second": 1500.0, "chief_bytes_per_step": 2.0 * 4 * 101_770}
 
 
 class FakeTask:

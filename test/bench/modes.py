@@ -101,13 +101,13 @@ def result_of(text):
         found = [re.search(rf"\b{name}=([-+.e0-9]+)", text) for name in names]
         return float(next(one for one in found if one)[1])
 
-    losses = [float(one) for one in re.findall(r"^step \d+[,:] loss:? ([-+.e0-9]+)", text, re.MULTILINE)]
+    losses = [float(one) for one in re.findall(r"^step \d+: loss ([-+.e0-9]+)", text, re.MULTILINE)]
     late = losses[len(losses) // 2:]
     steps = [abs(b - a) for a, b in zip(late, late[1:])]
-    staleness = re.search(r"^staleness (.*)$", text, re.MULTILINE)
-    counts = [(int(a), int(b)) for a, b in re.findall(r"(\d+)(?: or more)?: (\d+)", staleness[1])] if staleness else []
+    staleness = re.search(r" staleness=(\S*)", text)
+    counts = [(int(a), int(b)) for a, b in re.findall(r"(\d+)\+?:(\d+)", staleness[1])] if staleness else []
     pushes = sum(count for _, count in counts)
-    return {"seconds": number("seconds"), "rate": number("samples_per_second", "images_per_second"),
+    return {"seconds": number("seconds"), "rate": number("images_per_second"),
             "accuracy": number("test_accuracy"),
             "bytes": number("chief_bytes_per_step") if "chief_bytes_per_step=" in text else None,
             "staleness": sum(a * b for a, b in counts) / pushes if pushes else 0.0,

@@ -12,8 +12,8 @@ import unittest.mock
 import modes
 
 RING = "step 0: loss 2.0\nstep 25: loss 1.0\nranks=2 test_accuracy=0.8000 seconds=2.000 images_per_second=1000\n"
-SERVED = ("step 0, loss: 2.0\nstep 25, loss: 1.0\nstaleness 0: 10, 1: 30\nmode=async seconds=4.000 "
-          "samples_per_second=500.0 chief_bytes_per_step=814160 test_accuracy=0.7000\n")
+SERVED = ("step 1: loss 2.0\nstep 26: loss 1.0\nranks=2 test_accuracy=0.7000 seconds=4.000 images_per_second=500 "
+          "mode=async staleness=0:10,1:30 chief_bytes_per_step=814160\n")
 WORDS = {7: "seven", 8: "eight", 9: "nine", 10: "ten"}
 
 

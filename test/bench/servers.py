@@ -93,7 +93,7 @@ def rows_mlp(bench):
     def served(servers):
         result = programs.server_job(PROGRAM, *ASYNC, "--steps", str(steps), "--global-batch", str(2 * BATCH),
                                      workers=2, servers=servers)
-        return {"images": result["samples_per_second"], "bytes": result["chief_bytes_per_step"]}
+        return {"images": result["images_per_second"], "bytes": result["chief_bytes_per_step"]}
 
     measured = repeat(programs, {"ring": ring, **{count: functools.partial(served, count) for count in SERVERS}})
     alone = measured.pop("ring")["images"]

@@ -89,7 +89,7 @@ SOON = ["--steps", "1500", "--learning_rate", "0.01", "--batch", "4", "--steps_t
 
 
 def steps_of(text):
-    return [int(one) for one in re.findall(r"^step (\d+), ", text, re.MULTILINE)]
+    return [int(one) for one in re.findall(r"^step (\d+): ", text, re.MULTILINE)]
 
 
 def losses(text):

@@ -28,6 +28,7 @@ void go_on(FitOptions& options, const Supervisor& supervisor) {
 }
 
 void SaveCheckpoints::on_step(TrainingState& state) {
+  supervisor_.set_place(state.epoch, state.step - 1);  // before this step
   supervisor_.step_done(learner_.metrics());
   state.stop_now = state.stop_now || supervisor_.should_stop();
 }
@@ -38,6 +39,7 @@ void SaveCheckpoints::on_validation_batch(TrainingState& state) {
 }
 
 void SaveCheckpoints::on_end(TrainingState& state) {
+  supervisor_.set_place(state.epoch, state.step);
   if (!state.stop_now) supervisor_.save();
 }
 
@@ -76,7 +78,7 @@ void LogMetrics::open(std::uint64_t step) {
 void LogMetrics::on_step(TrainingState& state) {
   samples_ += state.samples - (state.samples < last_samples_ ? 0 : last_samples_);
   last_samples_ = state.samples;
-  if (options_.every == 0 || state.global_step % options_.every != 0) return;
+  if (!state.is_one_of(options_.every)) return;
   const double seconds = steady_seconds() - began_;
   const double mine = waited() - waited_;
   const Metrics step = learner_.last_step();
@@ -91,11 +93,13 @@ void LogMetrics::on_step(TrainingState& state) {
   const Metrics sums{all[0], all[1], all[2]};
   const auto waits = std::span(all).subspan(kSums);
   const auto straggler = std::ranges::min_element(waits) - waits.begin();
-  Values values{{"train/loss", sums.loss()},
-                {"train/accuracy", sums.accuracy()},
-                {"speed/images_per_second", static_cast<double>(samples_) / seconds},
+  Values values{{"speed/images_per_second", static_cast<double>(samples_) / seconds},
                 {"speed/wait_share", mine / seconds},
                 {"speed/straggler", static_cast<double>(straggler)}};
+  if (sums.samples > 0.0) {
+    values["train/loss"] = sums.loss();
+    values["train/accuracy"] = sums.accuracy();
+  }
   if (options_.learning_rate) {
     values["train/learning_rate"] = options_.learning_rate(state.global_step - 1);
   }

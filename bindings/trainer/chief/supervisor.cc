@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "bindings/trainer/chief/checkpoint_names.h"
 #include "bindings/trainer/loop/agreement.h"
 #include "bindings/trainer/loop/progress.h"
 #include "bindings/trainer/tensor/errors.h"
@@ -88,7 +89,9 @@ Supervisor::Supervisor(Replica& replica, const Model& model, DistributedOptimize
   distributed_ = &optimizer;
 }
 
-Supervisor::~Supervisor() = default;
+Supervisor::~Supervisor() {
+  if (served() != nullptr) served()->saved(nullptr);
+}
 
 void Supervisor::say(const std::string& line) const {
   if (options_.say) {
@@ -109,7 +112,15 @@ void Supervisor::managed_session(const std::function<void()>& body) {
       save_for_the_dead(error);
       throw;
     }
+    if (served() != nullptr) {
+      served()->end();  // where no fit() has done so
+      stopping_ = served()->stopped() == Stop::kStopped;
+    }
     end();
+  } else if (served() != nullptr) {  // nothing is left to do for anybody
+    served()->begin();
+    served()->stop(Stop::kEnded);
+    served()->end();
   }
   signals_.reset();
 }
@@ -135,7 +146,8 @@ void Supervisor::keep_statistics() {
 
 void Supervisor::restore_on_chief() {
   std::optional<CheckpointState> found;
-  const auto parts = static_cast<double>(replica_.size()) *
+  const auto replicas = static_cast<double>(replica_.size());
+  const auto parts = (served() != nullptr ? static_cast<double>(served()->workers()) : replicas) *
                      static_cast<double>(distributed_ ? distributed_->options().accumulate : 1);
   Flags flags = options_.flags;
   flags.emplace_back("optimizer", optimizer_.settings());
@@ -164,6 +176,10 @@ void Supervisor::restore_on_chief() {
   if (found) {
     state_ = std::move(*found);
     saved_step_ = state_.global_step;
+    if (served() != nullptr) {
+      served()->restored(state_.global_step);
+      tell_of_save();
+    }
     if (!result_) say_resumed(parts);
   } else {
     if (options_.init) options_.init();
@@ -189,7 +205,7 @@ void Supervisor::say_resumed(double parts) const {
 // Broadcasts the chief's state, which is small, as text, and its tensors.
 void Supervisor::share_state() {
   std::string mine;
-  if (is_chief()) {
+  if (replica_.rank() == 0) {  // with servers each task speaks for itself
     mine = nlohmann::json{{"result", result_ ? nlohmann::json(*result_) : nlohmann::json()},
                           {"saves", checkpoints_ != nullptr},
                           {"state", to_state_json(state_, "")}}
@@ -209,6 +225,9 @@ void Supervisor::share_state() {
     distributed_->set_global_step(state_.global_step);
     distributed_->broadcast_statistics();  // kept there, for a step that is refused
   }
+  if (served() == nullptr) return;
+  count_served();
+  saves_ = saves_ || !is_chief();  // which the chief does, for all
 }
 
 void Supervisor::step_done(const Metrics& mine) {
@@ -228,6 +247,7 @@ void Supervisor::step_done(const Metrics& mine) {
   }
   count_step();
   stopping_ = numbers[0] != 0.0;
+  stop_served();
   save_asked_ = save_asked_ || numbers[1] != 0.0;
   state_.epoch_sums = {numbers[2], numbers[3], numbers[4]};
   state_.epoch_sums.add(sums_before_);
@@ -246,6 +266,7 @@ void Supervisor::count_step() {
   ++state_.global_step;
   ++state_.step_in_epoch;
   state_.optimizer_steps = optimizer_.steps();
+  if (served() != nullptr) count_served();
   keep_statistics();
 }
 
@@ -259,12 +280,15 @@ void Supervisor::look() {
   std::array<double, 1> stop{stop_wanted() ? 1.0 : 0.0};
   replica_.allreduce("supervisor/look", stop, Reduction::kMax);
   stopping_ = stop[0] != 0.0;
+  stop_served();
 }
 
 // After the step that is being counted.
 bool Supervisor::is_time_to_save() const {
-  const bool by_steps =
-      options_.save_steps != 0 && (state_.global_step + 1) % options_.save_steps == 0;
+  const std::uint64_t every = options_.save_steps;
+  const bool by_steps = every != 0 && (served() == nullptr ? (state_.global_step + 1) % every == 0
+                                                           : served()->global_step() / every !=
+                                                                 state_.global_step / every);
   const bool by_time =
       options_.save_model_secs > 0.0 && steady_seconds() - last_save_ >= options_.save_model_secs;
   return by_steps || by_time;
@@ -287,9 +311,14 @@ void Supervisor::save() {
 bool Supervisor::save(std::optional<double> best, Worker::Span patience) {
   if (!checkpoints_) return false;
   last_save_ = steady_seconds();
+  if (served() != nullptr) {
+    served()->fetch();
+    count_served();
+  }
   if (checkpoints_->save(state_, tensors_, best, patience)) {
     saved_step_ = state_.global_step;
     save_asked_ = false;
+    if (served() != nullptr) tell_of_save();
     return true;
   }
   if (patience > Worker::Span{}) waited_for_ = saved_step_;

@@ -115,6 +115,8 @@ class Supervisor {
   // Collective, after each step; `mine` are this rank's sums of the epoch in this session. Saves
   // when a checkpoint is due.
   void step_done(const Metrics& mine = {});
+  // Before that, where others step the same variables: where all of them stand.
+  void set_place(std::uint64_t epoch, std::uint64_t step_in_epoch) noexcept;
   // Collective, after each epoch. The chief's metric counts: where it is the smallest so far a
   // checkpoint is saved, and kept until there is a smaller one.
   void epoch_done(std::optional<double> metric = {});
@@ -144,6 +146,12 @@ class Supervisor {
   void keep_statistics();
   void count_step();
   void require_same_replicas();
+  [[nodiscard]] ServedPath* served() const {
+    return distributed_ == nullptr ? nullptr : distributed_->options().served;
+  }
+  void count_served();
+  void tell_of_save();
+  void stop_served();
   [[nodiscard]] bool stop_wanted();
   [[nodiscard]] bool is_time_to_save() const;
   bool save(std::optional<double> best, Worker::Span patience);

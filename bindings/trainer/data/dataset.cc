@@ -123,6 +123,12 @@ Dataset Dataset::shard(std::size_t rank, std::size_t ranks, std::size_t parts) c
   return changed;
 }
 
+Dataset Dataset::alone() const {
+  Dataset changed = *this;
+  changed.pipeline_.alone = true;
+  return changed;
+}
+
 Dataset Dataset::prefetch(std::size_t batches) const {
   constexpr std::size_t kMost = 1000;
   require_batches("prefetch");

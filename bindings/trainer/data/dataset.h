@@ -103,6 +103,8 @@ class Dataset {
   // Cuts every batch into ranks x parts, of sizes that differ by at most 1; this rank has parts
   // rank * parts to rank * parts + parts - 1. Some may be empty in the last batch.
   [[nodiscard]] Dataset shard(std::size_t rank, std::size_t ranks, std::size_t parts = 1) const;
+  // The same, for a step of this rank alone: StepBatch::global_size is its own samples.
+  [[nodiscard]] Dataset alone() const;
   // Gathers up to so many batches ahead, on a thread; 0: none.
   [[nodiscard]] Dataset prefetch(std::size_t batches) const;
 

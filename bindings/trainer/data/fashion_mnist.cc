@@ -59,4 +59,9 @@ FashionMnist load_fashion_mnist(const std::string& directory) {
   return data;
 }
 
+FashionMnist no_fashion_mnist() {
+  const Images none{.height = 28, .width = 28, .classes = 10, .pixels = {}, .labels = {}};
+  return {none, none};
+}
+
 }  // namespace ronde::trainer

@@ -24,5 +24,7 @@ inline constexpr std::array<std::string_view, 10> kFashionMnistClasses{
 // Reads the four files, each with or without .gz, from a directory. Throws DataError.
 [[nodiscard]] FashionMnist load_fashion_mnist(
     const std::string& directory = kFashionMnistDirectory);
+// The format alone, of no images: for a task that is sent its batches.
+[[nodiscard]] FashionMnist no_fashion_mnist();
 
 }  // namespace ronde::trainer

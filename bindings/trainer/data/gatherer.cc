@@ -26,13 +26,14 @@ bool Gatherer::gather(StepBatch& batch, const std::stop_token& stop) {
   }
   if (!draw(stop)) return false;
   batch.parts.resize(pipeline_.parts);
-  batch.global_size = positions_.size();
+  batch.global_size = pipeline_.alone ? 0 : positions_.size();
   batch.step = step_++;
   for (std::size_t j = 0; j < pipeline_.parts; ++j) {
     const Range range = part_of({0, positions_.size()}, pipeline_.rank * pipeline_.parts + j,
                                 std::max<std::size_t>(pipeline_.ranks, 1) * pipeline_.parts);
     Batch& part = batch.parts[j];
     resize(part, source, range.size());
+    if (pipeline_.alone) batch.global_size += range.size();
     for (std::size_t i = 0; i < range.size(); ++i) {
       if (stop.stop_requested()) return false;
       if (source.size()) {
@@ -42,6 +43,7 @@ bool Gatherer::gather(StepBatch& batch, const std::stop_token& stop) {
       }
     }
   }
+  batch.global_size = std::max<std::size_t>(1, batch.global_size);  // a loss is divided by it
   return true;
 }
 

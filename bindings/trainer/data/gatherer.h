@@ -22,6 +22,7 @@ struct Pipeline {
   std::size_t rank = 0;
   std::size_t ranks = 0;  // 0: not cut between ranks yet
   std::size_t parts = 1;
+  bool alone = false;  // a step's samples are those of this rank
   std::size_t prefetch = 0;
 };
 

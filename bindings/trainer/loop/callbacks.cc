@@ -27,12 +27,19 @@ double watched_loss(const TrainingState& state) {
 }
 
 void LogSteps::on_step(TrainingState& state) {
-  if (every_ == 0 || state.global_step % every_ != 0) return;
+  if (!state.is_one_of(every_)) return;
   const Metrics all = over_ranks(replica_, "fit/step", learner_.last_step());
-  if (lines_ == nullptr) return;
-  *lines_ << formatted("step %" PRIu64 ": loss %.9g, accuracy %.4f\n", state.global_step,
-                       all.loss(), all.accuracy())
-          << std::flush;
+  if (lines_ == nullptr || all.samples == 0.0) return;  // of a chief that only looks on
+  *lines_ << how_.of(state.global_step, all) << '\n' << std::flush;
+}
+
+std::string StepLines::of(std::uint64_t step, const Metrics& metrics) const {
+  std::string line = formatted("step %" PRIu64 ": loss %.9g", step, metrics.loss());
+  if (classes) line += formatted(", accuracy %.4f", metrics.accuracy());
+  for (const auto& [name, number] : watched) {
+    line += ", " + name + formatted(" %.4f", static_cast<double>(*number));
+  }
+  return line;
 }
 
 std::uint64_t EarlyStopping::epochs_without_gain() const {

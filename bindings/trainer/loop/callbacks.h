@@ -27,6 +27,7 @@ struct TrainingState {
   std::size_t epochs = 0;
   std::size_t step = 0;           // done in this epoch
   std::uint64_t global_step = 0;  // done since training began, in earlier runs of fit() as well
+  std::uint64_t step_before = 0;  // that before this step: with servers others' may lie between
   std::size_t samples = 0;        // done in this epoch, by all ranks
   std::size_t samples_per_epoch = 0;
   Metrics training;            // of the epoch, over all ranks; at its end
@@ -38,6 +39,11 @@ struct TrainingState {
   // Set by a callback on all ranks alike, after a step or a batch of the validation: training ends
   // here, and the epoch is not over.
   bool stop_now = false;
+
+  // Whether this step is the one of so many (0: never), or has passed it.
+  [[nodiscard]] bool is_one_of(std::uint64_t every) const {
+    return every != 0 && global_step / every != step_before / every;
+  }
 };
 
 // Called by fit() on every rank, in the order in which callbacks were given.
@@ -58,13 +64,24 @@ class Callback {
   virtual void on_end(TrainingState& /*state*/) {}
 };
 
-// A line each so many steps with the step's loss and accuracy over all ranks: "step 20: loss
-// 0.512345678, accuracy 0.8125". Costs a small allreduce, and so a wait, in each of these steps.
+// "step 20: loss 0.512345678, accuracy 0.8125", of classes (else without the accuracy), and numbers
+// that are watched, by name, such as a parameter's: ", weight 2.0000".
+using Watched = std::vector<std::pair<std::string, const float*>>;
+struct StepLines {
+  bool classes = true;
+  Watched watched{};
+
+  [[nodiscard]] std::string of(std::uint64_t step, const Metrics& metrics) const;
+};
+
+// A line each so many steps, over all ranks. Costs a small allreduce, and so a wait, in each of
+// these steps.
 class LogSteps final : public Callback {
  public:
   // All must outlive this object; `lines` may be null, and is on all ranks but one.
-  LogSteps(Replica& replica, const Learner& learner, std::uint64_t every, std::ostream* lines)
-      : replica_(replica), learner_(learner), every_(every), lines_(lines) {}
+  LogSteps(Replica& replica, const Learner& learner, std::uint64_t every, std::ostream* lines,
+           StepLines how = {})
+      : replica_(replica), learner_(learner), every_(every), lines_(lines), how_(std::move(how)) {}
 
   void on_step(TrainingState& state) override;
 
@@ -73,6 +90,7 @@ class LogSteps final : public Callback {
   const Learner& learner_;
   std::uint64_t every_;
   std::ostream* lines_;
+  StepLines how_;
 };
 
 // Keeps the mean loss of each epoch.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,25 +17,6 @@ namespace ronde::trainer {
 
 namespace {
 
-// Every sample is one rank's: the ranks have the same batches, and each its own part of them. Or
-// else a step would take some samples several times, at a learning rate as much higher.
-void require_shares(Replica& replica, const Dataset& data) {
-  constexpr const char* kCut = ", cut for rank ";
-  const Share mine = data.share();
-  const std::vector<std::string> all = gather_texts(
-      replica, "loop/data",
-      data.settings() + kCut + std::to_string(mine.rank) + " of " + std::to_string(mine.ranks));
-  const std::string same = all[0].substr(0, all[0].rfind(kCut)) + kCut;
-  const std::string ranks = std::to_string(all.size());
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == same + std::to_string(rank) + " of " + ranks) continue;
-    throw AgreedError("the data is not cut between the " + ranks + " ranks: it is " +
-                          grouped_by_value(all) +
-                          ": give every rank the same batches, and call shard(rank, ranks) on them",
-                      0, kExitConfiguration);
-  }
-}
-
 class Run {
  public:
   Run(Replica& replica, Learner& learner, const Dataset& data, const FitOptions& options,
@@ -44,7 +26,8 @@ class Run {
         data_(data),
         options_(options),
         callbacks_(callbacks),
-        validation_(validation) {
+        validation_(validation),
+        served_(learner.served()) {
     state_.epochs = options.epochs;
     state_.samples_per_epoch = data.samples().value_or(0);
     state_.epoch = options.first_epoch;
@@ -54,18 +37,24 @@ class Run {
 
   FitResult run() {
     (void)learner_.take_metrics();  // what a loop has left that was stopped, or has failed
-    require_shares(replica_, data_);
+    served_ == nullptr ? require_shares(replica_, data_) : served_->begin();
     learner_.broadcast_state(0);
+    if (served_ != nullptr) find_place();
+    const std::uint64_t first_step = state_.global_step;
     try_shapes();
     const LearnerTimes before = learner_.times();
     const double transferred = replica_.transfer_seconds();
     tell(&Callback::on_start);
     stopped_ = state_.stop;
+    if (served_ != nullptr) learner_.broadcast_statistics(0);  // what was pulled may be old by now
     const double begin = steady_seconds();
     const double waited = replica_.waited_seconds();
-    for (std::size_t epoch = options_.first_epoch; epoch < options_.epochs && !over(); ++epoch) {
-      run_epoch(epoch);
+    while (state_.epoch < options_.epochs && !over()) {
+      run_epoch(state_.epoch);
+      if (served_ != nullptr) find_place();
+      if (served_ == nullptr || !data_.steps()) ++state_.epoch;
     }
+    if (served_ != nullptr) end_served(first_step);
     result_.seconds = steady_seconds() - begin - paused_;
     const LearnerTimes after = learner_.times();
     result_.wait_seconds = after.waited_seconds - before.waited_seconds +
@@ -90,9 +79,48 @@ class Run {
                                      overlapped - result_.update_seconds;
   }
 
-  [[nodiscard]] bool over() const { return stopped_ || state_.stop_now || cut(); }
+  [[nodiscard]] bool over() const {
+    return stopped_ || state_.stop_now || cut() ||
+           (served_ != nullptr && served_->stopped() != Stop::kNo);
+  }
   [[nodiscard]] bool cut() const {
-    return options_.most_steps != 0 && result_.steps >= options_.most_steps;
+    if (served_ != nullptr && served_->is_sent_data()) return false;
+    const std::uint64_t steps =
+        served_ == nullptr ? result_.steps : state_.global_step - options_.first_global_step;
+    return options_.most_steps != 0 && steps >= options_.most_steps;
+  }
+
+  // Where all workers stand, who step the same variables, is what the servers say. This one goes on
+  // in its own share of the data, and in rounds of all workers with the batch of the next round.
+  void find_place() {
+    state_.global_step = served_->global_step();
+    const std::uint64_t steps = data_.steps().value_or(0);
+    if (steps == 0 || served_->is_sent_data()) return;
+    const std::uint64_t each = steps * served_->steps_per_batch();
+    state_.epoch = state_.global_step / each;
+    state_.step = state_.global_step % each / served_->steps_per_batch();
+    state_.samples = std::min(samples_of(state_.global_step % each), state_.samples_per_epoch);
+  }
+  [[nodiscard]] std::size_t samples_of(std::uint64_t steps) const {
+    return steps * data_.global_batch() / served_->steps_per_batch();
+  }
+
+  // The epoch is over when the servers have made its steps. It keeps its number until its end was
+  // told.
+  void end_epoch_of_all(std::size_t epoch) {
+    if (!data_.steps() || state_.epoch == epoch) return;
+    state_.epoch = epoch;
+    state_.step = *data_.steps();
+    state_.samples = state_.samples_per_epoch;
+    state_.epoch_is_over = true;
+  }
+
+  // The chief waits for all who have something under way, and the others until it has.
+  void end_served(std::uint64_t first_step) {
+    served_->end();
+    learner_.broadcast_statistics(0);
+    find_place();
+    result_.samples = samples_of(state_.global_step - std::min(first_step, state_.global_step));
   }
 
   void tell(void (Callback::*what)(TrainingState&)) {
@@ -101,6 +129,7 @@ class Run {
 
   // A model that does not fit is an error of the program, the same on every rank, and one says it.
   void try_shapes() {
+    if (served_ != nullptr && !served_->reads_data()) return;
     Epoch first = data_.epoch(options_.first_epoch);
     const StepBatch* batch = nullptr;
     succeed_on_all(replica_, [&] {
@@ -120,40 +149,73 @@ class Run {
   }
 
   void run_epoch(std::size_t epoch) {
-    const std::size_t first_step = epoch == options_.first_epoch ? options_.first_step : 0;
-    state_.epoch = epoch;
-    state_.step = first_step;
-    state_.samples = std::min(first_step * data_.global_batch(), state_.samples_per_epoch);
+    const bool goes_on = epoch == options_.first_epoch;
+    std::size_t first_step = goes_on ? options_.first_step : 0;
     state_.epoch_is_over = false;
-    Epoch batches = data_.epoch(epoch, first_step);
+    if (served_ == nullptr) {
+      state_.step = first_step;
+      state_.samples = std::min(first_step * data_.global_batch(), state_.samples_per_epoch);
+      data_epoch_ = epoch;
+      batches_.emplace(data_.epoch(epoch, first_step));
+    } else {
+      first_step = state_.step;
+      if (!batches_ && data_.steps().value_or(0) != 0) {
+        open_at(state_.global_step / served_->steps_per_batch());
+      } else if (!data_.steps()) {
+        batches_.emplace(data_.epoch(epoch));
+      }
+    }
     while (!over() && !state_.epoch_is_over) {
-      const StepBatch* const batch = next(batches);
+      const StepBatch* const batch = next();
       state_.epoch_is_over = batch == nullptr;
-      if (batch != nullptr) step(*batch, epoch);
+      if (batch != nullptr) step(*batch);
     }
     if (state_.stop_now) return;
-    if (cut()) state_.epoch_is_over = next(batches) == nullptr;
+    if (cut() && served_ == nullptr) state_.epoch_is_over = next() == nullptr;
     Metrics mine = learner_.take_metrics();
-    if (first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
+    if (goes_on && first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
     state_.training = over_ranks(replica_, "fit/metrics", mine);
     if (!std::isfinite(state_.training.loss())) {
       throw AgreedError("the loss of epoch " + std::to_string(epoch + 1) +
                             " is not a finite number: use a smaller learning rate or momentum",
                         0, kExitConfiguration);
     }
-    if (epoch == options_.first_epoch && first_step == 0 && state_.epoch_is_over) {
-      require_all_used();
-    }
+    const bool has_learned =
+        served_ == nullptr || (state_.training.samples > 0.0 && !served_->sends_data());
+    if (goes_on && first_step == 0 && state_.epoch_is_over && has_learned) require_all_used();
     result_.training = state_.training;
-    if (validation_ != nullptr && !validate()) return;
+    const bool validates = served_ == nullptr || replica_.is_chief();
+    if (validation_ != nullptr && validates && !validate()) return;
     tell(&Callback::on_epoch);
     agree_to_stop();
   }
 
+  // The next of this task's own share, however often others have been through theirs.
+  const StepBatch* next_served() {
+    if (!served_->reads_data()) return &(none_ = data_.no_samples());
+    if (data_.steps().value_or(0) == 0) return batches_->next();
+    const std::uint64_t place = state_.global_step / served_->steps_per_batch();
+    // A round may have gone by without this worker.
+    if (served_->in_rounds() && position_ != place) open_at(place);
+    const StepBatch* found = batches_->next();
+    if (found == nullptr) {
+      open_at(position_);
+      found = batches_->next();
+    }
+    ++position_;
+    return found;
+  }
+  void open_at(std::uint64_t position) {
+    const std::uint64_t steps = *data_.steps();
+    position_ = position;
+    data_epoch_ = position / steps;
+    batches_.emplace(data_.epoch(data_epoch_, position % steps));
+  }
+
   // Where this rank cannot have its next batch, all of them learn why in that step.
-  const StepBatch* next(Epoch& batches) {
+  const StepBatch* next() {
     try {
-      return batches.next();
+      return served_ != nullptr ? next_served() : batches_->next();
     } catch (const std::exception& error) {
       failed_ = data_.no_samples();
       failed_.failure = error.what();
@@ -170,6 +232,7 @@ class Run {
       tell(&Callback::on_validation_batch);
       return state_.stop_now;
     });
+    if (served_ != nullptr) learner_.broadcast_statistics(0);  // what others have learned meanwhile
     paused_ += steady_seconds() - begin;
     waited_paused_ += replica_.waited_seconds() - waited;
     return !state_.stop_now;
@@ -180,21 +243,29 @@ class Run {
     std::array<double, 1> stop{state_.stop ? 1.0 : 0.0};
     replica_.allreduce("fit/stop", stop, Reduction::kMax);
     stopped_ = state_.stop = stop[0] != 0.0;
+    if (stopped_ && served_ != nullptr) served_->stop(Stop::kEnded);
   }
 
-  void step(const StepBatch& batch, std::size_t epoch) {
+  void step(const StepBatch& batch) {
     const double waited = replica_.waited_seconds();
+    state_.step_before = state_.global_step;
     try {
-      learner_.step(batch, epoch);
+      learner_.step(batch, data_epoch_);
     } catch (const NotFiniteStep& error) {
       refuse_step(error);
     }
     waited_in_steps_ += replica_.waited_seconds() - waited;
-    ++state_.step;
-    ++state_.global_step;
     ++result_.steps;
-    state_.samples += batch.global_size;
-    result_.samples += batch.global_size;
+    if (served_ != nullptr) {
+      const std::size_t epoch = state_.epoch;
+      find_place();
+      end_epoch_of_all(epoch);
+    } else {
+      ++state_.step;
+      ++state_.global_step;
+      state_.samples += batch.global_size;
+      result_.samples += batch.global_size;
+    }
     tell(&Callback::on_step);
   }
 
@@ -240,9 +311,14 @@ class Run {
   const FitOptions options_;
   std::span<Callback* const> callbacks_;
   const Dataset* validation_;
+  ServedPath* const served_;
   TrainingState state_;
   FitResult result_;
+  std::optional<Epoch> batches_;
+  std::uint64_t data_epoch_ = 0;  // whose batches these are
+  std::uint64_t position_ = 0;    // served: of the next one, in batches since training began
   StepBatch failed_;
+  StepBatch none_;
   bool stopped_ = false;
   double paused_ = 0.0;  // for validation, and of that:
   double waited_paused_ = 0.0;
@@ -254,78 +330,6 @@ class Run {
 FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const FitOptions& options,
               std::span<Callback* const> callbacks, const Dataset* validation) {
   return Run(replica, learner, data, options, callbacks, validation).run();
-}
-
-Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
-                 const std::function<bool()>& stop) {
-  require_shares(replica, data);
-  learner.broadcast_statistics(0);
-  Metrics mine;
-  Epoch batches = data.epoch(0);
-  std::exception_ptr failure;
-  bool has_batches = true;  // they can still be had
-  for (std::size_t step = 0;; ++step) {
-    const StepBatch* batch = nullptr;
-    try {
-      if (has_batches) batch = batches.next();
-      if (batch != nullptr && !failure) {
-        for (const Batch& part : batch->parts) mine.add(learner.evaluate(part));
-      }
-    } catch (const std::exception&) {
-      has_batches = batch != nullptr;  // then it is the model that has failed
-      failure = std::current_exception();
-    }
-    // A rank that has failed asks whether to stop as often as the others.
-    if (has_batches ? batch == nullptr : step >= data.steps().value_or(0)) break;
-    if (stop && stop()) break;
-  }
-  succeed_on_all(replica, [&] {
-    if (failure) std::rethrow_exception(failure);
-  });
-  const Metrics all = over_ranks(replica, "evaluate/metrics", mine);
-  if (!std::isnan(all.loss_sum)) return all;
-  throw AgreedError(
-      "the loss of the evaluation is not a number: look for NaN in the data, or train "
-      "again from before the parameters became so",
-      0);
-}
-
-Predictions in_order(std::span<const std::uint32_t> samples, std::span<const float> outputs) {
-  std::vector<std::pair<std::uint32_t, std::size_t>> rows;  // samples, and where each came
-  for (const std::uint32_t sample : samples) rows.emplace_back(sample, rows.size());
-  std::ranges::sort(rows);
-  const std::size_t each = rows.empty() ? 0 : outputs.size() / rows.size();
-  Predictions predictions;
-  for (const auto& [sample, row] : rows) {
-    const std::span<const float> values = outputs.subspan(row * each, each);
-    if (std::ranges::any_of(values, [](float value) { return std::isnan(value); })) {
-      throw TrainerError("an output for sample " + std::to_string(sample) +
-                         " is not a number: look for NaN in the data and the parameters");
-    }
-    predictions.samples.push_back(sample);
-    predictions.outputs.insert(predictions.outputs.end(), values.begin(), values.end());
-  }
-  return predictions;
-}
-
-Predictions predict(Replica& replica, Learner& learner, const Dataset& data) {
-  require_shares(replica, data);
-  learner.broadcast_statistics(0);
-  Predictions predictions;
-  succeed_on_all(replica, [&] {
-    std::vector<std::uint32_t> samples;
-    std::vector<float> outputs;
-    Epoch batches = data.epoch(0);
-    while (const StepBatch* const batch = batches.next()) {
-      for (const Batch& part : batch->parts) {
-        const std::vector<float> more = learner.predict(part);
-        outputs.insert(outputs.end(), more.begin(), more.end());
-        samples.insert(samples.end(), part.samples.begin(), part.samples.end());
-      }
-    }
-    predictions = in_order(samples, outputs);
-  });
-  return predictions;
 }
 
 }  // namespace ronde::trainer

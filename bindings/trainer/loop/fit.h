@@ -57,6 +57,9 @@ FitResult fit(Replica& replica, Learner& learner, const Dataset& data, const Fit
 [[nodiscard]] Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
                                const std::function<bool()>& stop = {});
 
+// Collective. Throws AgreedError where the ranks' data sets are not the parts of one.
+void require_shares(Replica& replica, const Dataset& data);
+
 // This rank's samples in the order of their numbers, whatever order they came in, and a row of
 // outputs for each.
 struct Predictions {

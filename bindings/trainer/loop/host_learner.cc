@@ -71,13 +71,28 @@ void HostLearner::try_shapes(const Batch& batch) {
 }
 
 void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
+  ServedPath* const servers = served();
+  last_step_ = {};
+  if (servers != nullptr && servers->sends_data()) {
+    const auto [loss, correct, samples] =
+        servers->send_batch(batch, epoch, optimizer_.learning_rate_now());
+    last_step_ = {loss, correct, samples};
+    return metrics_.add(last_step_);
+  }
+  if (servers == nullptr || servers->reads_data()) return take_step(batch, epoch);
+  StepBatch sent;
+  if (!servers->await_batch(sent, epoch)) return;
+  take_step(sent, epoch);
+  servers->answer({last_step_.loss_sum, last_step_.correct, last_step_.samples});
+}
+
+void HostLearner::take_step(const StepBatch& batch, std::uint64_t epoch) {
   // Its place in the data, which a rank that has left out a batch knows too; readable in errors,
   // and above any number of steps in an epoch.
   constexpr std::uint64_t kEpoch = 1'000'000'000;
   optimizer_.begin_step(epoch * kEpoch + batch.step);
   std::string bad = batch.failure;
   int exit_code = bad.empty() ? kExitConfiguration : kExitFailure;
-  last_step_ = {};
   for (const Batch& part : batch.parts) {
     Loss loss;
     try {
@@ -133,7 +148,7 @@ std::vector<std::string> HostLearner::unused() const {
 
 LearnerTimes HostLearner::times() const {
   const AveragerStatistics averaging = optimizer_.averaging();
-  return {averaging.seconds_in_wait, averaging.share_before_wait(), averaging.seconds_before_wait,
+  return {optimizer_.waited_seconds(), averaging.share_before_wait(), averaging.seconds_before_wait,
           optimizer_.update_seconds()};
 }
 

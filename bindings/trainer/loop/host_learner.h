@@ -43,8 +43,10 @@ class HostLearner final : public Learner {
   [[nodiscard]] std::string parameter_hash() override { return model_.parameter_hash(); }
   [[nodiscard]] std::vector<std::string> unused() const override;
   [[nodiscard]] LearnerTimes times() const override;
+  [[nodiscard]] ServedPath* served() const override { return optimizer_.options().served; }
 
  private:
+  void take_step(const StepBatch& batch, std::uint64_t epoch);
   Tensor outputs(const Batch& batch, bool training, std::uint64_t epoch);
 
   Model model_;

@@ -9,6 +9,7 @@
 
 #include "bindings/trainer/data/batch.h"
 #include "bindings/trainer/loop/metrics.h"
+#include "bindings/trainer/optim/served_path.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -59,6 +60,8 @@ class Learner {
   // The names of the parameters that no step of this rank has used yet, in the model's order.
   [[nodiscard]] virtual std::vector<std::string> unused() const { return {}; }
   [[nodiscard]] virtual LearnerTimes times() const = 0;
+  // Where the variables live on servers; null: on the ranks, which agree in each step.
+  [[nodiscard]] virtual ServedPath* served() const { return nullptr; }
 };
 
 // A step after which a number would not be finite. Every rank throws it in the same step.

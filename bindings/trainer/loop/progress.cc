@@ -92,8 +92,9 @@ void Progress::on_epoch(TrainingState& state) {
   if (lines_ == nullptr) return;
   clear_bar();
   const double rate = per_second(static_cast<double>(state.samples - before), seconds);
-  *lines_ << formatted("epoch %zu/%zu: loss %.6f", state.epoch + 1, state.epochs,
-                       state.training.loss());
+  *lines_ << formatted("epoch %zu/%zu: ", state.epoch + 1, state.epochs)
+          << (state.training.samples == 0.0 ? "trained by others"
+                                            : formatted("loss %.6f", state.training.loss()));
   for (const auto& [name, sums] : state.training.watched) {
     *lines_ << ", " << name << ' ' << exact_text(state.training.mean(name));
   }

@@ -20,7 +20,7 @@ double steady_seconds() {
 }
 
 template <typename Call>
-auto EngineReplica::timed(const Call& call) {
+auto Replica::timed(const Call& call) {
   // Counts what a call that throws took, too.
   struct Timer {
     double& total;
@@ -31,19 +31,19 @@ auto EngineReplica::timed(const Call& call) {
   return call();
 }
 
-void EngineReplica::allreduce(const std::string& name, std::span<double> numbers, Reduction how) {
+void Replica::allreduce(const std::string& name, std::span<double> numbers, Reduction how) {
   timed([&] { engine_.allreduce_blocking(name, numbers, op_of(how)); });
 }
 
-void EngineReplica::allreduce(const std::string& name, std::span<float> numbers, Reduction how) {
+void Replica::allreduce(const std::string& name, std::span<float> numbers, Reduction how) {
   timed([&] { engine_.allreduce_blocking(name, numbers, op_of(how)); });
 }
 
-std::vector<char> EngineReplica::allgather(const std::string& name, std::span<const char> mine) {
+std::vector<char> Replica::allgather(const std::string& name, std::span<const char> mine) {
   return timed([&] { return engine_.allgather_blocking(name, mine); });
 }
 
-void EngineReplica::broadcast(const std::string& name, std::span<float> numbers, int root) {
+void Replica::broadcast(const std::string& name, std::span<float> numbers, int root) {
   if (!shares_memory_) {
     timed([&] { engine_.broadcast_blocking(name, numbers, root); });
     return;
@@ -55,11 +55,11 @@ void EngineReplica::broadcast(const std::string& name, std::span<float> numbers,
   }
 }
 
-void EngineReplica::barrier(const std::string& name) {
+void Replica::barrier(const std::string& name) {
   timed([&] { engine_.barrier_blocking(name); });
 }
 
-double EngineReplica::transfer_seconds() const {
+double Replica::transfer_seconds() const {
   return 1e-9 * static_cast<double>(engine_.statistics().execution_nanoseconds);
 }
 

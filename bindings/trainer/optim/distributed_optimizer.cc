@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "bindings/trainer/optim/clipping.h"
 #include "bindings/trainer/optim/replicas.h"
 #include "bindings/trainer/tensor/random.h"
 #include "bindings/trainer/tensor/texts.h"
@@ -41,22 +42,6 @@ AveragerOptions averager_options(const DistributedOptions& options) {
 std::uint64_t check_interval() {
   constexpr std::uint64_t kUsual = 500;
   return variable("RONDE_CHECK") == "replicas" ? 1 : kUsual;
-}
-
-// Eight sums side by side, which a compiler keeps in vectors; always in the same order.
-double sum_of_squares(std::span<const float> values) {
-  std::array<double, 8> sums{};
-  const std::size_t whole = values.size() / sums.size() * sums.size();
-  for (std::size_t i = 0; i < whole; i += sums.size()) {
-    for (std::size_t j = 0; j < sums.size(); ++j) {
-      const double value = values[i + j];
-      sums[j] += value * value;
-    }
-  }
-  double total = 0.0;
-  for (const double sum : sums) total += sum;
-  for (const float value : values.subspan(whole)) total += static_cast<double>(value) * value;
-  return total;
 }
 
 void broadcast(Engine& engine, const char* kind, std::span<const StateTensor> tensors, int root) {
@@ -141,6 +126,7 @@ DistributedOptimizer::DistributedOptimizer(Engine& engine, std::vector<Parameter
 DistributedOptimizer::~DistributedOptimizer() = default;
 
 void DistributedOptimizer::broadcast_state(int root) {
+  if (options_.served != nullptr) return take_served();
   std::vector<StateTensor> values;
   values.reserve(parameters_.size());
   for (const Parameter* parameter : parameters_) {
@@ -159,6 +145,7 @@ void DistributedOptimizer::broadcast_state(int root) {
 }
 
 void DistributedOptimizer::broadcast_statistics(int root) {
+  if (options_.served != nullptr) return take_served();
   broadcast(engine_, "statistic", statistics_, root);
   keep_statistics();
 }
@@ -186,7 +173,8 @@ void DistributedOptimizer::begin_pass() {
   }
   for (Id id = 0; id < parameters_.size(); ++id) {
     if (passes_ == 0) parameters_[id]->begin_step();
-    if (parameters_[id]->gradient().data() == gradients_[id]) continue;
+    const bool moves = options_.served != nullptr;  // what is still being sent stays where it is
+    if (moves || parameters_[id]->gradient().data() == gradients_[id]) continue;
     throw TrainerError("the gradient of " + parameters_[id]->name() +
                        " lies elsewhere since this optimiser was made: another one has put it on a "
                        "board, or has taken it off: let go of that one before this one is made");
@@ -195,7 +183,8 @@ void DistributedOptimizer::begin_pass() {
     samples_ = global_batch_ = 0;
     finite_ = true;
     const auto number = std::exchange(number_, std::nullopt);
-    if (number && !options_.sum_gradients) averager_.begin_step(*number);
+    if (number && !options_.sum_gradients && options_.served == nullptr)
+      averager_.begin_step(*number);
   }
   std::ranges::fill(in_pass_, std::uint8_t{0});
 }
@@ -243,7 +232,7 @@ void DistributedOptimizer::submit(Id id) {
   if (passes_ < options_.accumulate) return;
   // A pass that has failed may have no gradient at all: the sums over the ranks carry the word.
   if (!finite_) std::ranges::fill(parameters_[id]->gradient().first(1), std::nanf(""));
-  if (options_.sum_gradients) return;
+  if (options_.sum_gradients || options_.served != nullptr) return;
   if (options_.shuffle_seed == 0) {
     averager_.ready(id);
   } else {
@@ -268,6 +257,7 @@ StepResult DistributedOptimizer::step() {
     end_pass();
   }
   passes_ = 0;
+  if (options_.served != nullptr) return push_and_pull();
   submit_held_back();
   options_.sum_gradients ? options_.sum_gradients(parameters_) : averager_.wait();
   const auto begin = std::chrono::steady_clock::now();
@@ -279,9 +269,9 @@ StepResult DistributedOptimizer::step() {
     throw;
   }
   if (options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
-    scale_gradients(static_cast<float>(options_.clip_norm / (result.norm + 1e-6)));
+    scale_gradients(clipping_factor(options_.clip_norm, result.norm));
   }
-  result.learning_rate = rate_factor_ * learning_rate(options_.schedule, global_step_);
+  result.learning_rate = learning_rate_now();
   update(result.learning_rate);
   keep_statistics();
   ++global_step_;
@@ -352,7 +342,6 @@ void DistributedOptimizer::require_same_replicas() {
 double DistributedOptimizer::norm_of_gradients() const {
   double total = 0.0;
   for (const Parameter* const parameter : parameters_) {
-    // The squares of finite f32 never overflow in double precision.
     const double squares = sum_of_squares(parameter->gradient());
     if (!std::isfinite(squares)) {
       const char* const advice =

@@ -16,6 +16,7 @@
 
 #include "bindings/trainer/optim/optimizer.h"
 #include "bindings/trainer/optim/schedule.h"
+#include "bindings/trainer/optim/served_path.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/parameter.h"
@@ -69,6 +70,9 @@ struct DistributedOptions {
   // Collective: leaves in each gradient the sum over the ranks. Empty: the engine does it, while
   // backward goes on.
   std::function<void(std::span<Parameter* const>)> sum_gradients{};
+  // Where the variables live on servers: a step pushes this rank's gradients there and pulls. The
+  // optimiser here has what the servers' has kept once it is fetched. It must outlive this object.
+  ServedPath* served = nullptr;
 };
 
 struct StepResult {
@@ -157,6 +161,10 @@ class DistributedOptimizer {
   [[nodiscard]] std::uint64_t global_step() const noexcept { return global_step_; }
   void set_global_step(std::uint64_t step) noexcept { global_step_ = step; }
 
+  // What the next step takes.
+  [[nodiscard]] double learning_rate_now() const {
+    return rate_factor_ * learning_rate(options_.schedule, global_step_);
+  }
   // Multiplies the schedule's learning rate from the next step on; 1 at first.
   void set_rate_factor(double factor) noexcept { rate_factor_ = factor; }
 
@@ -166,7 +174,7 @@ class DistributedOptimizer {
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
 
   // How long this rank has waited for sums, and what ran before it waited.
-  [[nodiscard]] double waited_seconds() const { return averaging().seconds_in_wait; }
+  [[nodiscard]] double waited_seconds() const;
   // How long it has worked on sums that were there: their norm, clipping, and the update itself.
   [[nodiscard]] double update_seconds() const noexcept { return update_seconds_; }
   [[nodiscard]] AveragerStatistics averaging() const { return averager_.statistics(); }
@@ -185,6 +193,8 @@ class DistributedOptimizer {
   [[nodiscard]] double norm_of_gradients() const;
   void scale_gradients(float factor);
   void update(double rate);
+  StepResult push_and_pull();
+  void take_served();
   void keep_statistics();
   void put_statistics_back();
 
@@ -209,6 +219,7 @@ class DistributedOptimizer {
   std::optional<std::uint64_t> number_;  // of the step that begins
   double rate_factor_ = 1.0;
   double update_seconds_ = 0.0;
+  bool is_served_ = false;  // the parameters are the servers'
   std::vector<Id> held_back_;
   // The averager goes first, when nothing is in flight any more, and then the memory of gradients.
   std::unique_ptr<Board> board_;

@@ -106,7 +106,8 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
   const bool ours = error.speaker() >= first &&
                     error.speaker() < first + static_cast<int>(strategy.local_replicas());
   if (ours || error.speaker() == AgreedError::kEveryRank) {
-    print_error(program, std::to_string(ours ? error.speaker() : first), error.what());
+    print_error(program, strategy.is_served() ? "" : std::to_string(ours ? error.speaker() : first),
+                error.what());
   }
   try {
     strategy.run([](ReplicaContext& here) { here.engine().barrier_blocking("program/failed"); });
@@ -116,18 +117,24 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
   exit_now(error.exit_code());
 }
 
+// A task of a job with servers is no rank.
+std::string name_of(Strategy& strategy) {
+  return strategy.is_served() ? "" : std::to_string(strategy.context(0).rank());
+}
+
 int run_under(Strategy& strategy, const FlagTable& flags,
               const std::function<int(Strategy&)>& body) {
   try {
     const Scope scope(strategy);
     strategy.run([&](ReplicaContext& here) { require_same_flags(here.replica(), flags.values()); });
     const int exit_code = body(strategy);
+    strategy.finish();
     strategy.run([](ReplicaContext& here) { here.engine().close(); });
     return exit_code;
   } catch (const AgreedError& error) {
     fail_together(flags.program(), strategy, error);
   } catch (const std::exception& error) {
-    print_error(flags.program(), std::to_string(strategy.context(0).rank()), error.what());
+    print_error(flags.program(), name_of(strategy), error.what());
     exit_now(exit_code_of(error));
   }
 }
@@ -150,13 +157,14 @@ int report_errors(const std::string& program, const std::function<int()>& call) 
 }
 
 int run_program(int argc, char** argv, FlagTable& flags, const std::function<int(Strategy&)>& body,
-                const std::function<int()>& on_servers) {
+                const ServedMaker& served) {
   StrategySettings settings;
-  add_flags(flags, settings, on_servers != nullptr);
+  add_flags(flags, settings, served != nullptr);
   return report_errors(flags.program(), [&] {
     if (!flags.parse(argc, argv)) return 0;
-    if (settings.name == kOnServers) return on_servers();
-    return run_under(*make_strategy(settings), flags, body);
+    const auto strategy =
+        settings.name == kOnServers ? served(settings.threads) : make_strategy(settings);
+    return strategy == nullptr ? 0 : run_under(*strategy, flags, body);
   });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,10 +33,11 @@ int report_errors(const std::string& program, const std::function<int()>& call);
 //     return run_program(argc, argv, flags, [&](Strategy& strategy) { ... });
 //   }
 //
-// `on_servers`, where there is one, is called in place of the body for --strategy server, whose
-// processes are tasks, not replicas: server/program/settings.h has the flags.
+// `served`, where there is one, makes the strategy of --strategy server, with so many threads of
+// kernels; none where this process has been a server (server/settings.h).
+using ServedMaker = std::function<std::unique_ptr<Strategy>(int threads)>;
 int run_program(int argc, char** argv, FlagTable& flags, const std::function<int(Strategy&)>& body,
-                const std::function<int()>& on_servers = {});
+                const ServedMaker& served = {});
 
 // Collective, outside of steps: calls `call` once in each process, and returns its result. Where it
 // throws in some process all of them throw the first error.

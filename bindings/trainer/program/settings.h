@@ -18,16 +18,16 @@ namespace ronde::trainer {
 // How a training runs: what it begins with, when it ends, what its chief saves and writes.
 struct RunSettings {
   std::uint64_t seed = 1;
-  std::size_t steps = 0;         // since the very first start; 0: as many as there are
-  SupervisorOptions supervisor;  // without init and flags
+  std::size_t steps = 0;           // since the very first start; 0: as many as there are
+  SupervisorOptions supervisor{};  // without init and flags
   bool stop_early = false;
   std::uint64_t patience = 3;  // epochs, where it stops early
   std::uint64_t log_every = 0;
   bool verbose = false;
-  std::string plot;        // a picture of the losses; empty: none
+  std::string plot{};      // a picture of the losses; empty: none
   bool evaluates = false;  // scores the checkpoints of another process, and trains nothing
   double idle_seconds = 60.0;
-  Flags all_flags;
+  Flags all_flags{};
 };
 
 // What a model is trained well with: used where a flag says "auto".

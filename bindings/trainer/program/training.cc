@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,6 +43,10 @@ struct Here {
   ScheduleOptions schedule{};        // for the logs
 };
 
+bool classifies(const Training& training) { return training.test.format().classes > 0; }
+
+StepLines step_lines(const Training& training) { return {classifies(training), training.watch}; }
+
 // The callbacks that the flags ask for. The order counts: see SaveCheckpoints.
 class Callbacks {
  public:
@@ -48,7 +55,8 @@ class Callbacks {
         progress_(chief_ ? &std::cout : nullptr,
                   chief_ && stderr_is_terminal() ? &std::cerr : nullptr),
         lines_(here.replica.replica(), here.learner, here.settings.log_every,
-               chief_ ? &std::cout : nullptr) {
+               chief_ || here.learner.served() != nullptr ? &std::cout : nullptr,
+               step_lines(here.training)) {
     all_ = {&progress_, &history_, &lines_};
     if (here.supervisor == nullptr) return;
     Supervisor& supervisor = *here.supervisor;
@@ -66,7 +74,7 @@ class Callbacks {
                        .say = say});
       all_.push_back(&*log_);
     }
-    if (settings.stop_early) {
+    if (settings.stop_early && (chief_ || here.learner.served() == nullptr)) {
       all_.push_back(&stopping_.emplace(supervisor.numbers(), settings.patience, 0.0, say));
     }
     all_.push_back(&saving_.emplace(supervisor, here.learner));
@@ -110,22 +118,33 @@ double ratio(double numerator, double denominator) {
   return denominator == 0.0 ? 0.0 : numerator / denominator;
 }
 
+// "test_accuracy=0.8123", or of a regression "test_loss=0.08", and what is watched.
+std::string scores_text(const Training& training, const Metrics& scores) {
+  std::string text = classifies(training) ? formatted("test_accuracy=%.4f", scores.accuracy())
+                                          : formatted("test_loss=%.9g", scores.loss());
+  for (const auto& [name, number] : training.watch) {
+    text += ' ' + name + formatted("=%.6f", static_cast<double>(*number));
+  }
+  return text;
+}
+
 // Shares are of the time of rank 0: it is all computing or waiting; a transfer may go on beside
 // either. `before` is what the engine had done when the training began.
-std::string line_of(const Here& here, const FitResult& fit, double loss, double accuracy,
+std::string line_of(const Here& here, const FitResult& fit, double loss, const Metrics& scores,
                     const std::string& hash, const ronde_statistics& before) {
   const ronde_statistics now = here.replica.engine().statistics();
   const auto steps = static_cast<double>(fit.steps);
   const auto batches = static_cast<double>(now.batches - before.batches);
   const double waited = ratio(fit.wait_seconds, fit.seconds);
   return formatted(
-      "ranks=%d %sepochs=%zu train_loss=%.9g test_accuracy=%.4f seconds=%.3f "
+      "ranks=%zu %sepochs=%zu train_loss=%.9g %s seconds=%.3f "
       "images_per_second=%.0f param_hash=%s batches=%" PRIu64
       " tensors_per_batch=%.2f control_bytes_per_step=%.1f compute_share=%.3f wait_share=%.3f"
       " transfer_share=%.3f share_before_wait=%.3f straggler=%d steps=%" PRIu64
       " first_gradient_ms=%.3f update_ms=%.3f",
-      here.replica.replica().size(), here.training.words.c_str(), here.training.epochs, loss,
-      accuracy, fit.seconds, ratio(static_cast<double>(fit.samples), fit.seconds), hash.c_str(),
+      here.replica.strategy().num_replicas_in_sync(), here.training.words.c_str(),
+      here.training.epochs, loss, scores_text(here.training, scores).c_str(), fit.seconds,
+      ratio(static_cast<double>(fit.samples), fit.seconds), hash.c_str(),
       now.batches - before.batches,
       ratio(static_cast<double>(now.tensors - before.tensors), batches),
       ratio(static_cast<double>(now.control_bytes - before.control_bytes), steps), 1.0 - waited,
@@ -153,15 +172,19 @@ std::optional<std::string> train_and_score(const Here& here) {
   const FitResult fit = trainer::fit(replica, here.learner, here.data, options, callbacks.all(),
                                      settings.stop_early ? &here.test : nullptr);
   if (fit.cut_short) return std::nullopt;
+  ServedPath* const served = here.learner.served();
+  if (served != nullptr && !replica.is_chief()) return served->words();
   const bool finished_before = fit.steps == 0 && here.supervisor != nullptr;
-  const double loss = finished_before ? loss_before(*here.supervisor) : fit.training.loss();
-  const double accuracy = evaluate(replica, here.learner, here.test).accuracy();
+  const double own_loss = fit.training.samples == 0.0 ? std::nan("") : fit.training.loss();
+  const double loss = finished_before ? loss_before(*here.supervisor) : own_loss;
+  const Metrics scores = evaluate(replica, here.learner, here.test);
   const std::string hash = here.learner.parameter_hash();
   require_same_parameters(replica, hash);
   succeed_on_all(replica, [&] {
     if (!settings.plot.empty() && replica.is_chief()) plot(settings.plot, callbacks.losses());
   });
-  return line_of(here, fit, loss, accuracy, hash, before);
+  const std::string line = line_of(here, fit, loss, scores, hash, before);
+  return served == nullptr ? line : line + ' ' + served->words();
 }
 
 int score_checkpoints(const Here& here, const Model& model) {
@@ -182,6 +205,20 @@ int score_checkpoints(const Here& here, const Model& model) {
   return 0;
 }
 
+// The task that looks on: scores the variables as they are, once a second, until the end.
+int look_on(const Here& here) {
+  ServedPath& served = *here.learner.served();
+  served.begin();
+  for (bool last = false; !last;) {
+    last = served.stopped() != Stop::kNo;
+    const Metrics scores = evaluate(here.replica.replica(), here.learner, here.test);
+    print(step_lines(here.training).of(served.global_step(), scores));
+    if (!last) std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  served.end();
+  return 0;
+}
+
 void begin(const Here& here) {
   if (!here.settings.verbose || !here.replica.is_chief()) return;
   print(here.replica.strategy().description() + '\n' + here.replica.engine().describe());
@@ -189,10 +226,14 @@ void begin(const Here& here) {
 
 int supervise(const TrainingReplica& one, const Training& training, const RunSettings& settings) {
   const Dataset data = one.shard(training.data);
-  const Dataset test = one.here.shard(training.test);
+  const Dataset test = one.here.shard_to_score(training.test);
   Here here{one.here, one.learner, training, settings, data, test};
   if (settings.evaluates) return score_checkpoints(here, one.model);
   begin(here);
+  if (one.here.strategy().only_evaluates()) return look_on(here);
+  if (ServedPath* const served = one.learner.served(); served != nullptr && served->reads_data()) {
+    served->alike("data", data.settings());
+  }
   SupervisorOptions duties = settings.supervisor;
   duties.flags = training.same;
   duties.flags.emplace_back("data", data.settings());
@@ -202,7 +243,8 @@ int supervise(const TrainingReplica& one, const Training& training, const RunSet
   supervisor.managed_session([&] {
     if (auto line = train_and_score(here)) supervisor.finish(std::move(*line));
   });
-  if (supervisor.result() && one.here.is_chief()) print(*supervisor.result());
+  const bool prints = one.here.is_chief() || one.here.strategy().is_served();
+  if (supervisor.result() && prints) print(*supervisor.result());
   return supervisor.exit_code();
 }
 
@@ -217,7 +259,7 @@ int train(StrategyModel& model, const Training& training, const RunSettings& set
 int train(ReplicaContext& here, Learner& learner, const Training& training,
           const RunSettings& settings) {
   const Dataset data = here.shard(training.data);
-  const Dataset test = here.shard(training.test);
+  const Dataset test = here.shard_to_score(training.test);
   const Here one{here, learner, training, settings, data, test};
   begin(one);
   if (const auto line = train_and_score(one); line && here.is_chief()) print(*line);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bindings/trainer/data/dataset.h"
+#include "bindings/trainer/loop/callbacks.h"
 #include "bindings/trainer/loop/learner.h"
 #include "bindings/trainer/program/settings.h"
 #include "bindings/trainer/strategy/strategy.h"
@@ -21,6 +22,7 @@ struct Training {
   std::size_t epochs = 1;
   Flags same{};         // what one that goes on must have in common, besides the data
   std::string words{};  // "classes=0,1 ": what the line of results says after the ranks
+  Watched watch{};      // numbers that each line has
 };
 
 // Collective: trains a compiled model to the end that the settings ask for, from where it stands

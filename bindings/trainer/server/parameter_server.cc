@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/parameter_server.h"
-#include "bindings/trainer/chief/checkpoint_names.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <utility>
 
+#include "bindings/trainer/chief/checkpoint.h"
 #include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/tensor/errors.h"
 
@@ -17,16 +19,14 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// Seconds that the chief waits at the end for workers that are there and make no step.
-constexpr double kPatience = 600.0;
 constexpr std::chrono::milliseconds kEndOfLoan{100};
 
 std::vector<Piece> pieces_of(const std::vector<Parameter*>& parameters, std::uint32_t servers,
-                             const Partition& partition) {
+                             const ParameterServerOptions& options) {
   std::vector<VariableSpec> specs;
-  specs.reserve(parameters.size());
   for (const Parameter* const one : parameters) specs.push_back({one->name(), one->shape()});
-  return place(specs, servers, partition);
+  for (const StateTensor& one : options.statistics) specs.push_back({one.name, one.shape, true});
+  return place(specs, servers, options.partition);
 }
 
 std::string table_with(std::string table, const std::vector<TableSpec>& more,
@@ -44,16 +44,6 @@ std::string ParameterServerOptions::job_of(const Tasks& tasks) const {
   return tasks.text() + "\n--standby " + (standby ? "on" : "off");
 }
 
-std::string ServerCounts::staleness_text() const {
-  std::string text;
-  for (std::size_t i = 0; i < staleness.size(); ++i) {
-    if (staleness[i] == 0) continue;
-    text += (text.empty() ? "" : ", ") + std::to_string(i) +
-            (i + 1 == staleness.size() ? " or more: " : ": ") + std::to_string(staleness[i]);
-  }
-  return text;
-}
-
 ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> parameters,
                                  ParameterServerOptions options)
     : tasks_(tasks),
@@ -61,7 +51,7 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
       options_(std::move(options)),
       servers_(static_cast<std::uint32_t>(tasks.servers.size())),
       chief_(tasks.is_chief()),
-      pieces_(pieces_of(parameters_, servers_, options_.partition)),
+      pieces_(pieces_of(parameters_, servers_, options_)),
       table_(table_with(table_of(pieces_), options_.tables, servers_)),
       versions_(servers_, 0),
       dropped_(servers_, false),
@@ -72,12 +62,14 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
     tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
     all.push_back(tables_.back().get());
   }
-  mirror_ = make_optimizer(options_.optimizer, all);
-  for (const Parameter* const one : all) {
+  if (options_.mirror == nullptr) own_mirror_ = make_optimizer(options_.optimizer, all);
+  mirror_ = options_.mirror == nullptr ? own_mirror_.get() : options_.mirror;
+  for (const Parameter* const one : parameters_) {
     tensors_.push_back({one->name(), one->shape(), one->value()});
   }
+  tensors_.insert(tensors_.end(), options_.statistics.begin(), options_.statistics.end());
+  for (const auto& one : tables_) tensors_.push_back({one->name(), one->shape(), one->value()});
   for (StateTensor& one : mirror_->state()) tensors_.push_back(std::move(one));
-  if (!options_.logdir.empty()) restore();
 }
 
 ParameterServer::~ParameterServer() = default;
@@ -109,8 +101,11 @@ VariableSpecs ParameterServer::specs_of(std::uint32_t group) const {
   VariableSpecs specs;
   specs.optimizer = options_.optimizer;
   specs.mode = options_.mode;
+  specs.clip = options_.clip;
   for (const Piece& piece : pieces_) {
-    if (piece.server == group) specs.variables.push_back({piece.name, piece.shape});
+    if (piece.server == group) {
+      specs.variables.push_back({piece.name, piece.shape, piece.variable >= parameters_.size()});
+    }
   }
   for (TableSpec table : options_.tables) {
     table.rows = rows_on(table.rows, group, servers_);
@@ -125,17 +120,14 @@ VariableSpecs ParameterServer::specs_of(std::uint32_t group) const {
 Message ParameterServer::create(std::uint32_t group) {
   VariableSpecs specs = specs_of(group);
   if (global_step_ > first_step_) {
-    if (checkpoints_ && (saved_step_ > first_step_ || restored_)) {
-      (void)checkpoints_->flush();
-      const Checkpoint last =
-          read_checkpoint(disk(), checkpoint_path(options_.logdir, saved_step_));
+    restored_ = saved_ != nullptr;
+    if (restored_) {
+      const Checkpoint last = read_checkpoint(disk(), saved_());
       copy_tensors(last.tensors, tensors_, "the last checkpoint");
-      restored_ = true;
       mirror_->set_steps(last.state.optimizer_steps);
       say("ps " + std::to_string(group) + " goes on from the checkpoint of step " +
-          std::to_string(saved_step_) + ": what it has learned since is lost");
+          std::to_string(last.state.global_step) + ": what it has learned since is lost");
     } else {
-      restored_ = false;
       say("ps " + std::to_string(group) + " goes on with the values that the chief has, of step " +
           std::to_string(versions_[group]) + ", without moments: there is no checkpoint");
     }
@@ -153,7 +145,7 @@ Message ParameterServer::create(std::uint32_t group) {
   } else {
     for (const Piece& piece : pieces_) {
       if (piece.server != group) continue;
-      const auto from = parameters_[piece.variable]->value().subspan(piece.first, piece.size);
+      const auto from = value_of(piece);
       floats.insert(floats.end(), from.begin(), from.end());
     }
   }
@@ -190,6 +182,8 @@ void ParameterServer::pull(std::span<Rows> rows) {
   for (Rows& one : rows) {
     one.values.assign(one.ids.size() * options_.tables[one.table].width, 0.0F);
   }
+  const bool clips = options_.clip > 0.0 && servers_ > 1 && std::exchange(has_pushed_, false);
+  const double norm = clips ? norm_of_round() : 0.0;
   // First those that may hold it until their round is over.
   for (const bool after : {false, true}) {
     for (std::uint32_t group = 0; group < servers_; ++group) {
@@ -197,6 +191,8 @@ void ParameterServer::pull(std::span<Rows> rows) {
       Message message;
       message.kind = Kind::kPull;
       message.group = group;
+      message.dropped = left_;
+      message.weight = norm;
       message.ids = ids_of(group, rows);
       client_.start(std::move(message));
     }
@@ -206,6 +202,24 @@ void ParameterServer::pull(std::span<Rows> rows) {
   }
   dropped_.assign(servers_, false);
   for (Parameter* const one : parameters_) one->changed();
+}
+
+// Squared, over all groups; 0 where they tell of different rounds, of which others know more.
+double ParameterServer::norm_of_round() {
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    Message message;
+    message.kind = Kind::kNorm;
+    message.group = group;
+    client_.start(std::move(message));
+  }
+  double norm = std::numeric_limits<double>::min();
+  std::set<std::uint64_t> rounds;
+  for (std::uint32_t group = 0; group < servers_; ++group) {
+    const Message answer = client_.finish(group);
+    norm += answer.weight;
+    rounds.insert(answer.version);
+  }
+  return rounds.size() == 1 ? norm : 0.0;
 }
 
 void ParameterServer::take_values(std::uint32_t group, const Message& values,
@@ -221,7 +235,7 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
   };
   for (const Piece& piece : pieces_) {
     if (piece.server != group) continue;
-    take(parameters_[piece.variable]->value().subspan(piece.first, piece.size));
+    take(value_of(piece));
   }
   for (Rows& one : rows) {
     const std::size_t width = options_.tables[one.table].width;
@@ -236,10 +250,31 @@ void ParameterServer::take_values(std::uint32_t group, const Message& values,
                        "program and flags");
   }
   versions_[group] = values.version;
-  if (group == 0) global_step_ = values.version;
+  if (group > 0) return;
+  global_step_ = values.version;
+  end_ = std::max(end_, static_cast<std::uint64_t>(values.rate));
+}
+
+std::span<float> ParameterServer::value_of(const Piece& piece) const {
+  const std::size_t parameters = parameters_.size();
+  const std::span<float> whole = piece.variable < parameters
+                                     ? parameters_[piece.variable]->value()
+                                     : options_.statistics[piece.variable - parameters].values;
+  return whole.subspan(piece.first, piece.size);
+}
+
+// A statistic may be written again before it is read.
+Floats::Part ParameterServer::pushed(const Piece& piece, const std::shared_ptr<const void>& owner) {
+  if (piece.variable < parameters_.size()) {
+    return {owner, parameters_[piece.variable]->gradient().subspan(piece.first, piece.size)};
+  }
+  const auto value = value_of(piece);
+  return Floats::of({value.begin(), value.end()}).parts().front();
 }
 
 bool ParameterServer::push(double samples, double rate, std::span<const Rows> rows) {
+  join();
+  has_pushed_ = true;
   check_push(samples, rate, rows);
   std::vector<Values> memory;
   memory.reserve(parameters_.size());
@@ -249,8 +284,7 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
     const auto owner = loan_.owner(memory);
     for (const Piece& piece : pieces_) {
       if (piece.server != group) continue;
-      const auto from = parameters_[piece.variable]->gradient().subspan(piece.first, piece.size);
-      message.floats.add({owner, from});
+      message.floats.add(pushed(piece, owner));
     }
     std::vector<float> numbers;
     for (const Rows& one : rows) {
@@ -278,6 +312,7 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
       if (group > 0) continue;
       counted = !answer.dropped;
       global_step_ = answer.version;
+      end_ = std::max(end_, static_cast<std::uint64_t>(answer.rate));
     }
   } catch (...) {
     end_loan();
@@ -292,103 +327,6 @@ void ParameterServer::end_loan() {
   if (loan_.ends_within(kEndOfLoan)) return;
   for (Parameter* const one : parameters_) one->move_gradient();
   loan_ = {};
-}
-
-ServerCounts ParameterServer::counts() {
-  Message message;
-  message.kind = Kind::kStatus;
-  return counts_of(client_.ask(message).text);
-}
-
-ServerCounts ParameterServer::counts_of(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
-  ServerCounts counts;
-  counts.global_step = json.at("version");
-  counts.steps_by_worker = json.at("steps").get<std::vector<std::uint64_t>>();
-  counts.dropped_by_worker = json.at("dropped").get<std::vector<std::uint64_t>>();
-  counts.staleness = json.at("staleness").get<Histogram>();
-  counts.there = json.at("there");
-  counts.expected = json.at("expected");
-  counts.most_ahead = json.at("most_ahead");
-  counts.lost = json.at("lost").get<std::vector<std::string>>();
-  counts.chief_is_heard = json.at("chief");
-  counts.closed = json.at("closed");
-  counts.created = json.at("created");
-  return counts;
-}
-
-void ParameterServer::leave() {
-  // The first server last: once that one says that all are done, the chief closes the job.
-  for (std::uint32_t group = servers_; group-- > 0;) {
-    Message message;
-    message.kind = Kind::kBye;
-    message.group = group;
-    (void)client_.ask(std::move(message));
-  }
-}
-
-void ParameterServer::wait_for_the_end() {
-  const std::string seconds = std::to_string(std::lround(options_.deadline)) + " s";
-  double heard = steady_seconds();
-  bool said = false;
-  while (true) {
-    Message message;
-    message.kind = Kind::kStatus;
-    const auto answer = client_.try_ask(message, options_.deadline);
-    if (client_.closed()) return;
-    if (!answer || answer->kind != Kind::kCounts) {
-      throw TrainerError("ps 0 has not answered for " + seconds + ", nor said that the chief has " +
-                         "closed the job: look whether the chief has kept the last state");
-    }
-    const ServerCounts now = counts_of(answer->text);
-    if (now.closed) return;
-    if (now.chief_is_heard) heard = steady_seconds();
-    const double silence = steady_seconds() - heard;
-    if (silence > options_.deadline) {
-      throw TrainerError("the chief has not been heard for " + seconds +
-                         ": nobody has kept the last state, so start all tasks again");
-    }
-    if (silence > 0.0 && !std::exchange(said, true)) {
-      say(text_of(tasks_.self()) + " is done, and the chief, which keeps the last state, is not " +
-          "heard: it waits for at most " + seconds);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-}
-
-ServerCounts ParameterServer::finish() {
-  leave();
-  if (!chief_) return wait_for_the_end(), ServerCounts{};
-  // Those who stop without a word are gone after worker_timeout.
-  ServerCounts last = counts();
-  double news = steady_seconds();
-  while (last.there > 0 || last.expected > 0) {
-    // A chief that makes no steps of its own hears of them here alone.
-    global_step_ = std::max(global_step_, last.global_step);
-    save_if_due();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    ServerCounts now = counts();
-    if (now.global_step != last.global_step || now.there != last.there) news = steady_seconds();
-    last = std::move(now);
-    if (steady_seconds() - news < kPatience) continue;
-    say(std::to_string(last.there) + " workers are there, but have made no step for " +
-        std::to_string(static_cast<long>(kPatience)) + " s: the chief closes the job");
-    break;
-  }
-  for (const std::string& one : last.lost) {
-    say(one + " was lost before it was done: what it had still to learn is not learned");
-  }
-  pull();
-  if (checkpoints_ && !save()) throw TrainerError("the last state is not on the disk");
-  for (std::uint32_t group = 0; group < servers_; ++group) {
-    Message message;
-    message.kind = Kind::kClose;
-    message.group = group;
-    if (!client_.try_ask(std::move(message), 5.0)) {
-      say("ps " + std::to_string(group) + " did not say that it ends: it does so by itself");
-    }
-  }
-  return last;
 }
 
 }  // namespace ronde::trainer::server

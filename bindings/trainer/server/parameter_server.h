@@ -4,13 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/chief/checkpoints.h"
+#include "bindings/trainer/loop/agreement.h"
+#include "bindings/trainer/optim/optimizer.h"
 #include "bindings/trainer/server/client.h"
 #include "bindings/trainer/server/placement.h"
 #include "bindings/trainer/server/protocol.h"
@@ -21,17 +23,16 @@ namespace ronde::trainer::server {
 struct ParameterServerOptions {
   ModeOptions mode{};
   OptimizerOptions optimizer{};
+  double clip = 0.0;  // in sync: the largest norm of a round; 0: whatever it is
   Partition partition{};
   std::vector<TableSpec> tables{};  // whole ones: row r lies on server r mod servers
   bool standby = false;
-  std::string logdir{};                 // of the chief: its checkpoints; empty: none
-  std::uint64_t save_steps = 0;         // of the global step; 0: at the end alone
-  std::uint64_t batches_per_epoch = 0;  // of all workers, for a checkpoint's place; 0: no epochs
-  std::size_t keep = 5;
-  std::string restore = "auto";  // as SupervisorOptions
-  Flags flags{};                 // what must be the same when a training goes on
-  Flags alike{};                 // what tasks must have alike besides, where they say it
-  bool accept_changes = false;
+  // Numbers that travel beside the parameters: see VariableSpec::statistic.
+  std::vector<StateTensor> statistics{};
+  // Of the parameters, on the chief: where state() puts what the servers' has kept. It must outlive
+  // the ParameterServer. Null: that has one of its own.
+  Optimizer* mirror = nullptr;
+  Flags alike{};                // what tasks must have alike besides, where they say it
   double deadline = 60.0;       // seconds of silence of a server, or of all (a server ends)
   double worker_timeout = 5.0;  // seconds of silence after which nobody waits for a worker
   double server_timeout = 3.0;  // after which a standby takes over
@@ -62,9 +63,10 @@ struct ServerCounts {
   std::vector<std::string> lost{};  // workers that are gone without a word, or never came
   bool chief_is_heard = true;
   bool closed = false;
-  bool created = false;  // it has variables
+  std::uint64_t end = 0;  // see ParameterServer::say_end()
+  bool created = false;   // it has variables
 
-  // "0: 480, 1: 20".
+  // "0:480,1:20".
   [[nodiscard]] std::string staleness_text() const;
 };
 
@@ -119,21 +121,38 @@ class ParameterServer {
   [[nodiscard]] const std::string& table() const noexcept { return table_; }
   [[nodiscard]] const Tasks& tasks() const noexcept { return tasks_; }
 
-  // On the chief: writes a checkpoint in the format of a Supervisor's, with the moments, so that a
-  // training may go on under another strategy. False where it cannot be written; a line says why.
-  // Throws TrainerError where a value is not finite: it would take the place of a good one.
-  bool save();
-  // On the chief: where save_steps says so.
-  void save_if_due();
-  // Nobody waits for this worker's pushes any more; its next pull makes it a member again.
+  // On the chief, before its first pull: the parameters and what the mirror has kept are of this
+  // step.
+  void restored(std::uint64_t step);
+  // On the chief: a group whose server begins anew goes on from the checkpoint at the path that
+  // this returns; null: from what the chief has.
+  void set_saved(std::function<std::string()> path) { saved_ = std::move(path); }
+  // On the chief: all values, and what the servers' optimisers have kept, as of global_step().
+  // Throws TrainerError where a number is not finite.
+  void state();
+  // What tasks say to each other of the end of a training, a number that only grows; the largest
+  // comes with each pull and push.
+  void say_end(std::uint64_t end);
+  [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+  // Nobody waits for this worker's pushes any more, and its pulls are those of one that looks on,
+  // until its next push, or join() before a pull.
   void leave();
-  // A worker is done. The chief waits until all others are done or gone, pulls the last values,
-  // saves, closes the job and returns what the servers have counted; the others wait until it has,
-  // and return nothing. Throws TrainerError where the chief is silent until the deadline, as then
-  // nobody has kept the last state.
+  void join() noexcept { left_ = false; }
+  // On the chief: until no other is at work, whatever it does meanwhile. Returns what the servers
+  // have counted.
+  ServerCounts wait_for_workers();
+  // On the chief: the servers end, and the tasks that wait for that.
+  void close();
+  // Another task waits for that, or for an end() of at least so much. Throws TrainerError where the
+  // chief is silent until the deadline, as then nobody has kept the last state.
+  void wait_for(std::uint64_t end);
+  // All of the above in their order, and a last pull on the chief.
   ServerCounts finish();
 
  private:
+  // Where a piece is in this task's memory, and where what is pushed for it.
+  [[nodiscard]] std::span<float> value_of(const Piece& piece) const;
+  [[nodiscard]] Floats::Part pushed(const Piece& piece, const std::shared_ptr<const void>& owner);
   // Numbers of a group among this task's: `count` blocks of `size` floats, `step` apart.
   struct Stretch {
     float* first;
@@ -146,10 +165,9 @@ class ParameterServer {
   [[nodiscard]] std::string training() const;
   [[nodiscard]] VariableSpecs specs_of(std::uint32_t group) const;
   [[nodiscard]] std::vector<Stretch> state_of(std::uint32_t group);
-  void wait_for_the_end();
   void compare_servers();
   [[nodiscard]] Message create(std::uint32_t group);
-  void restore();
+  [[nodiscard]] double norm_of_round();
   void take_values(std::uint32_t group, const Message& values, std::span<Rows> rows);
   void check_rows(std::span<const Rows> rows, bool with_gradients) const;
   void check_push(double samples, double rate, std::span<const Rows> rows) const;
@@ -169,18 +187,21 @@ class ParameterServer {
   const std::string table_;
   // On the chief: all that a checkpoint holds.
   std::vector<std::unique_ptr<Parameter>> tables_;
-  std::unique_ptr<Optimizer> mirror_;
+  std::unique_ptr<Optimizer> own_mirror_;
+  Optimizer* mirror_ = nullptr;
   std::vector<StateTensor> tensors_;
-  std::unique_ptr<Checkpoints> checkpoints_;
   bool restored_ = false;
   std::uint64_t first_step_ = 0;
-  std::uint64_t saved_step_ = 0;
+  std::function<std::string()> saved_;
   std::vector<std::uint64_t> versions_;  // by group, as pulled
   bool has_compared_ = false;            // what the servers have
   std::vector<bool> dropped_;            // by group, since the last pull: a push
   std::uint64_t global_step_ = 0;
-  Loan loan_;      // of gradients
-  Client client_;  // its calls of create() come from this thread
+  std::uint64_t end_ = 0;
+  bool left_ = false;
+  bool has_pushed_ = false;  // since the last pull
+  Loan loan_;                // of gradients
+  Client client_;            // its calls of create() come from this thread
 };
 
 }  // namespace ronde::trainer::server

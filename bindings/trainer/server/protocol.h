@@ -21,6 +21,7 @@
 // for the b last ones, with backup workers); their average, by samples, in the order of the
 // workers, is one update, and pulls of workers whose push waits are held until then. stale=0 is
 // sync: nobody may be ahead. A push of an earlier round is dropped, and acknowledged as dropped.
+// A clipped round is applied once a pull brings its norm over all groups, which kNorm asks for.
 // A worker whose push was dropped by some groups pulls those last, once the others have answered:
 // from its pull on a round waits for it, so it must not wait for the round of another group.
 //
@@ -56,6 +57,7 @@
 #include <vector>
 
 #include "bindings/trainer/server/floats.h"
+#include "bindings/trainer/server/modes.h"
 
 namespace ronde::trainer::server {
 
@@ -83,9 +85,11 @@ enum class Kind : std::uint8_t {
   kHello,   // text: the job's settings, which must be the server's, then those of the training,
             // which must be the chief's; sequence: of the request after
   kCreate,  // the chief: text: see VariableSpecs; floats: first values
-  kPull,    // ids: see TableRows
+  kPull,    // ids: see TableRows; weight: the round's squared norm; dropped: it only looks on
   kPush,    // version, weight, rate; floats: gradients; ids: see TableRows
   kState,   // all numbers, for a checkpoint
+  kNorm,    // of the round that the sender's push was of, where rounds are clipped
+  kStop,    // version: what is said of the end of a training, which only grows
   kStatus,  // counts as JSON
   kBye,     // the worker is done
   kClose,   // the chief: the job is over; a server: so said the chief
@@ -93,8 +97,9 @@ enum class Kind : std::uint8_t {
   // From servers.
   kWelcome,
   kCreated,
-  kValues,    // version; floats
-  kAck,       // version; dropped
+  kValues,    // version; floats; rate: the largest that a kStop has said
+  kAck,       // version; dropped; rate: likewise
+  kNormIs,    // weight: squared, of this group; version: of the round
   kStates,    // version; floats; text: what they are
   kCounts,    // text
   kRefused,   // text: why, in one line; do not try again
@@ -135,18 +140,8 @@ using Messages = std::vector<Message>;
 // Most servers of a job: what a view can hold.
 inline constexpr std::uint32_t kMostServers = 64;
 
-enum class Mode : std::uint8_t { kSync, kAsync, kStale };
-
-struct ModeOptions {
-  Mode mode = Mode::kAsync;
-  std::uint64_t bound = 0;           // k of stale
-  std::uint32_t backup_workers = 0;  // of sync
-  bool scale_by_staleness = false;   // the rate is divided by 1 + staleness
-};
-
-// "sync", "async" or "stale=k". Throws TrainerError.
-[[nodiscard]] ModeOptions mode_of(const std::string& text);
-[[nodiscard]] std::string text_of(const ModeOptions& mode);
+// Of the end of training n, from 0, a kStop says 4 n and one of these; the first two stop rounds.
+enum End : std::uint64_t { kSaysEnded = 1, kSaysStopped = 2, kSaysAllDone = 3, kEnds = 4 };
 
 // Staleness 0 to 62, and all above.
 using Histogram = std::array<std::uint64_t, 64>;
@@ -266,7 +261,9 @@ class Shard {
   void apply(const Message& entry);
   void join(const Message& entry);
   void take_push(const Message& entry);
-  void update(const std::vector<const Message*>& pushes, double scale);
+  void end_round(const std::vector<const Message*>& pushes);
+  void hear_end(std::uint64_t end);
+  [[nodiscard]] bool has_stopped() const;
   void leave(Member& member);
   void advance();
   [[nodiscard]] std::uint64_t slowest() const;
@@ -279,14 +276,17 @@ class Shard {
   bool primary_;
   bool has_standby_;
   bool closed_ = false;
+  std::uint64_t end_ = 0;  // that a kStop has said
   ModeOptions mode_;
   std::string training_;  // settings of the chief that has created the variables
   std::unique_ptr<Variables> variables_;
   std::vector<Member> members_;
   Histogram staleness_{};
   std::uint64_t most_ahead_ = 0;
-  std::uint64_t entries_ = 0;    // made, or applied by the standby
-  std::uint64_t confirmed_ = 0;  // by the standby
+  std::optional<double> pending_rate_;  // of a clipped round that is still to be applied
+  double norm_ = 0.0;                   // of the last one, squared
+  std::uint64_t entries_ = 0;           // made, or applied by the standby
+  std::uint64_t confirmed_ = 0;         // by the standby
   bool lost_ = false;
   Address neighbour_;                // the standby, or the one whose standby this is
   std::set<std::uint64_t> earlier_;  // starts of it, and this one

@@ -155,7 +155,13 @@ void Shard::apply(const Message& entry) {
         reply(entry, answer_of(Kind::kRefused, error.what()));
       }
       break;
+    case Kind::kNorm:
+      member->held = entry;
+      break;
     case Kind::kPull:
+      if (pending_rate_ && entry.weight > 0.0) {
+        variables_->apply(*std::exchange(pending_rate_, {}), entry.weight);
+      }
       member->held = entry;
       member->excused = false;  // it waits for no other group any more
       break;
@@ -172,6 +178,10 @@ void Shard::apply(const Message& entry) {
     case Kind::kStatus:
       member->told = member->told || closed_;
       reply(entry, answer_of(Kind::kCounts, counts()));
+      break;
+    case Kind::kStop:
+      hear_end(entry.version);
+      reply(entry, answer_of(Kind::kAck));
       break;
     case Kind::kBye:
       leave(*member);
@@ -234,7 +244,8 @@ void Shard::take_push(const Message& entry) {
   Member& member = *member_of(entry.origin);
   const std::uint64_t version = variables_->version();
   const std::uint64_t stale = version - std::min(version, entry.version);
-  const bool late = mode_.mode == Mode::kSync && (stale > 0 || member.waits.has_value());
+  const bool late = mode_.mode == Mode::kSync &&
+                    (stale > 0 || member.waits.has_value() || pending_rate_ || has_stopped());
   if (late) {
     ++member.dropped;
     member.excused = true;
@@ -255,6 +266,7 @@ void Shard::take_push(const Message& entry) {
   }
   Message answer = answer_of(Kind::kAck);
   answer.dropped = late;
+  answer.rate = static_cast<double>(end_);
   answer.version = variables_->version();
   answer.to = entry.origin;
   answer.group = group_;
@@ -283,6 +295,31 @@ bool Shard::may_go_on(const Member& member) const {
   return member.clock - std::min(member.clock, slowest()) <= mode_.bound;
 }
 
+bool Shard::has_stopped() const {
+  return mode_.mode == Mode::kSync && end_ % kEnds != 0 && end_ % kEnds != kSaysAllDone;
+}
+
+// What waits for its round, which does not end any more, is dropped.
+void Shard::hear_end(std::uint64_t end) {
+  end_ = std::max(end_, end);
+  if (!has_stopped()) return;
+  for (Member& member : members_) {
+    if (!member.waits) continue;
+    member.waits.reset();
+    --member.counted;
+    ++member.dropped;
+    --staleness_.front();
+  }
+}
+
+void Shard::end_round(const std::vector<const Message*>& pushes) {
+  const double rate = pushes.front()->rate;
+  if (!variables_->clips()) return variables_->update(pushes, rate);
+  norm_ = variables_->prepare(pushes);
+  if (options_.servers == 1) return variables_->apply(rate, norm_);
+  pending_rate_ = rate;
+}
+
 // Ends the round where all are there, then lets go those who may.
 void Shard::advance() {
   if (created() && mode_.mode == Mode::kSync) {
@@ -296,7 +333,7 @@ void Shard::advance() {
     }
     const bool enough = pushes.size() + mode_.backup_workers >= options_.workers;
     if (!pushes.empty() && (enough || all_are_here)) {
-      variables_->update(pushes, pushes.front()->rate);
+      end_round(pushes);
       for (Member& member : members_) member.waits.reset();
     }
   }
@@ -306,9 +343,15 @@ void Shard::advance() {
     if (i < options_.workers && mode_.mode == Mode::kStale) {
       most_ahead_ = std::max(most_ahead_, member.clock - std::min(member.clock, slowest()));
     }
-    Message answer = answer_of(Kind::kValues);
+    const bool asks_norm = member.held->kind == Kind::kNorm;
+    Message answer = answer_of(asks_norm ? Kind::kNormIs : Kind::kValues);
+    answer.rate = static_cast<double>(end_);
     answer.version = variables_->version();
-    if (primary_) answer.floats = variables_->values(member.held->ids);
+    answer.weight = norm_;
+    if (asks_norm) {
+      answer.version += pending_rate_ ? 1U : 0U;
+    } else if (primary_)
+      answer.floats = variables_->values(member.held->ids);
     reply(*member.held, std::move(answer));
     member.held.reset();
   }

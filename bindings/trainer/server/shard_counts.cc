@@ -83,6 +83,7 @@ std::string Shard::counts() const {
                         {"lost", lost},
                         {"chief", !chief.silent},
                         {"closed", closed_},
+                        {"end", end_},
                         {"created", created()},
                         {"expected", expected},
                         {"most_ahead", most_ahead_}}

@@ -44,11 +44,13 @@ std::string Shard::training_of(const std::string& hello) const {
 
 // Answers at once, before the log, those who must say hello first.
 bool Shard::is_stranger(const Message& message, Messages& out) {
-  const bool takes_part = message.kind == Kind::kPull || message.kind == Kind::kPush;
+  const bool takes_part =
+      (message.kind == Kind::kPull && !message.dropped) || message.kind == Kind::kPush;
   const bool known =
       knows(message.from) && (!takes_part || member_of(message.from)->life == Life::kThere);
   const bool ready = created() || message.kind == Kind::kCreate || message.kind == Kind::kClose ||
-                     message.kind == Kind::kStatus || message.kind == Kind::kBye;
+                     message.kind == Kind::kStop || message.kind == Kind::kStatus ||
+                     message.kind == Kind::kBye;
   if (known && ready) return false;
   Message answer = answer_of(known ? Kind::kNotReady : Kind::kUnknown);
   answer.to = message.from;
@@ -111,7 +113,8 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
       return release(out);
     }
   }
-  if (message.kind == Kind::kPull && member.held && member.held->sequence >= message.sequence) {
+  const bool waits = message.kind == Kind::kPull || message.kind == Kind::kNorm;
+  if (waits && member.held && member.held->sequence >= message.sequence) {
     return;
   }
   const std::string wrong = wrong_with(message);

@@ -2,10 +2,12 @@
 #include "bindings/trainer/server/variables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "bindings/trainer/optim/clipping.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/random.h"
 
@@ -34,12 +36,13 @@ void fill(Parameter& table, const TableSpec& spec) {
 }  // namespace
 
 std::string VariableSpecs::text() const {
-  json all{{"whole", whole}, {"steps", steps}, {"mode", text_of(mode)}};
+  json all{{"whole", whole}, {"steps", steps}, {"clip", clip}, {"mode", text_of(mode)}};
   all["backup_workers"] = mode.backup_workers;
   all["scale_by_staleness"] = mode.scale_by_staleness;
   all["variables"] = json::array();
   for (const VariableSpec& one : variables) {
-    all["variables"].push_back({{"name", one.name}, {"shape", one.shape}});
+    all["variables"].push_back(
+        {{"name", one.name}, {"shape", one.shape}, {"statistic", one.statistic}});
   }
   all["tables"] = json::array();
   for (const TableSpec& one : tables) {
@@ -67,11 +70,13 @@ VariableSpecs VariableSpecs::of(const std::string& text) {
     VariableSpecs specs;
     specs.whole = all.at("whole");
     specs.steps = all.at("steps");
+    specs.clip = all.at("clip");
     specs.mode = mode_of(all.at("mode"));
     specs.mode.backup_workers = all.at("backup_workers");
     specs.mode.scale_by_staleness = all.at("scale_by_staleness");
     for (const json& one : all.at("variables")) {
-      specs.variables.push_back({one.at("name"), one.at("shape").get<Shape>()});
+      specs.variables.push_back(
+          {one.at("name"), one.at("shape").get<Shape>(), one.at("statistic")});
     }
     for (const json& one : all.at("tables")) {
       specs.tables.push_back({one.at("name"), one.at("rows"), one.at("width"), one.at("scale"),
@@ -108,8 +113,12 @@ Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
   std::vector<Parameter*> dense;
   for (const VariableSpec& one : specs.variables) {
     parameters_.push_back(std::make_unique<Parameter>(one.name, one.shape));
+    if (one.statistic) continue;
+    learned_ += parameters_.back()->size();
     dense.push_back(parameters_.back().get());
   }
+  clip_ = specs.clip;
+  rounds_ = specs.mode.mode == Mode::kSync;
   dense_ = make_optimizer(specs.optimizer, dense);
   for (const TableSpec& one : specs.tables) {
     tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
@@ -160,36 +169,107 @@ bool Variables::fits(std::span<const std::int64_t> ids, std::size_t floats) cons
   return floats == wanted;
 }
 
-void Variables::update(std::span<const Message* const> pushes, double rate) {
+namespace {
+
+double weight_of(std::span<const Message* const> pushes) {
   double weight = 0.0;
   for (const Message* const push : pushes) weight += push->weight;
-  if (!loan_.ends_within({})) {
-    for (const auto& one : parameters_) one->move_value();
-    loan_ = {};
+  return weight;
+}
+
+}  // namespace
+
+// Values that somebody still reads stay as they are.
+void Variables::make_room() {
+  if (loan_.ends_within({})) return;
+  for (const auto& one : parameters_) one->move_value();
+  loan_ = {};
+}
+
+void Variables::average(std::span<const Message* const> pushes, double weight) {
+  average_.assign(learned_, 0.0F);
+  for (const Message* const push : pushes) {
+    if (push->weight == 0.0) continue;  // whatever it brings is of no sample
+    const auto share = static_cast<float>(push->weight / weight);
+    float* to = average_.data();
+    FloatReader(push->floats).each(learned_, [&to, share](std::span<const float> from) {
+      for (const float one : from) *to++ += share * one;
+    });
   }
+}
+
+void Variables::update(std::span<const Message* const> pushes, double rate) {
+  const double weight = weight_of(pushes);
+  make_room();
   if (pushes.size() == 1 && weight > 0.0) {
     FloatReader reader(pushes[0]->floats);  // where it has arrived
     dense_->step_by([&reader](std::size_t most) { return reader.next(most); }, rate);
   } else {
-    average_.assign(size_, 0.0F);
-    for (const Message* const push : pushes) {
-      if (push->weight == 0.0) continue;  // whatever it brings is of no sample
-      const auto share = static_cast<float>(push->weight / weight);
-      float* to = average_.data();
-      FloatReader(push->floats).each(size_, [&to, share](std::span<const float> from) {
-        for (const float one : from) *to++ += share * one;
-      });
-    }
-    std::span<const float> rest = average_;
-    dense_->step_by(
-        [&rest](std::size_t most) {
-          const auto next = rest.first(most);
-          rest = rest.subspan(most);
-          return next;
-        },
-        rate);
+    average(pushes, weight);
+    step_by_average(rate);
   }
+  if (learned_ != size_) update_statistics(pushes, weight);
   if (!tables_.empty()) update_rows(pushes, weight, rate);
+}
+
+void Variables::step_by_average(double rate) {
+  std::span<const float> rest = average_;
+  dense_->step_by(
+      [&rest](std::size_t most) {
+        const auto next = rest.first(most);
+        rest = rest.subspan(most);
+        return next;
+      },
+      rate);
+}
+
+double Variables::prepare(std::span<const Message* const> pushes) {
+  const double weight = weight_of(pushes);
+  average(pushes, weight);
+  if (learned_ != size_) {
+    make_room();
+    update_statistics(pushes, weight);
+  }
+  double squares = 0.0;
+  std::span<const float> rest = average_;
+  for (const Parameter* const one : dense_->parameters()) {
+    squares += sum_of_squares(rest.first(one->size()));
+    rest = rest.subspan(one->size());
+  }
+  return squares;
+}
+
+void Variables::apply(double rate, double squared_norm) {
+  const double norm = std::sqrt(squared_norm);
+  if (norm > clip_) {
+    const float factor = clipping_factor(clip_, norm);
+    for (float& one : average_) one *= factor;
+  }
+  make_room();
+  step_by_average(rate);
+}
+
+void Variables::update_statistics(std::span<const Message* const> pushes, double weight) {
+  if (weight == 0.0 || (!rounds_ && pushes.front()->origin.index != 0)) return;
+  std::vector<float> sums(size_ - learned_);
+  for (const Message* const push : pushes) {
+    if (push->weight == 0.0) continue;
+    const auto share = static_cast<float>(push->weight / weight);
+    FloatReader reader(push->floats);
+    reader.each(learned_, [](auto) {});
+    float* to = sums.data();
+    reader.each(sums.size(), [&to, share](std::span<const float> from) {
+      for (const float one : from) *to++ += share * one;
+    });
+  }
+  const float* from = sums.data();
+  std::size_t before = 0;
+  for (const auto& one : parameters_) {
+    before += one->size();
+    if (before <= learned_) continue;
+    std::copy_n(from, one->size(), one->value().begin());
+    from += one->size();
+  }
 }
 
 void Variables::update_rows(std::span<const Message* const> pushes, double weight, double rate) {

@@ -18,6 +18,9 @@ namespace ronde::trainer::server {
 struct VariableSpec {
   std::string name;
   Shape shape;
+  // Not learned by a gradient: a push brings its value, a round's average is the new one, and
+  // outside of rounds that of worker 0 is. After those that are learned.
+  bool statistic = false;
 };
 
 // Rows of `width` numbers, of which only those that are used travel. Uniform from -scale to scale
@@ -39,6 +42,7 @@ struct VariableSpecs {
   std::vector<TableSpec> tables;
   OptimizerOptions optimizer;
   ModeOptions mode;
+  double clip = 0.0;  // the largest norm of a round's average, over all groups; 0: whatever it is
   bool whole = false;
   std::uint64_t steps = 0;
 
@@ -67,6 +71,11 @@ class Variables {
   // One update by the average of these gradients, by weight, of which 0 counts for nothing; rows
   // that came more than once are summed. Each must fit.
   void update(std::span<const Message* const> pushes, double rate);
+  // Where a round is clipped it is an update in two parts: the average, whose squared norm this
+  // returns, and then its application, when the norm over all groups is known.
+  [[nodiscard]] bool clips() const noexcept { return clip_ > 0.0; }
+  [[nodiscard]] double prepare(std::span<const Message* const> pushes);
+  void apply(double rate, double squared_norm);
   // Variables and rows as they are now: the variables where they lie. An update leaves them there
   // as long as somebody reads them.
   [[nodiscard]] Floats values(std::span<const std::int64_t> ids);
@@ -82,6 +91,10 @@ class Variables {
 
  private:
   [[nodiscard]] bool rows_of(std::span<const std::int64_t> ids, std::vector<TableRows>* rows) const;
+  void average(std::span<const Message* const> pushes, double weight);
+  void make_room();
+  void step_by_average(double rate);
+  void update_statistics(std::span<const Message* const> pushes, double weight);
   void update_rows(std::span<const Message* const> pushes, double weight, double rate);
 
   std::vector<std::unique_ptr<Parameter>> parameters_;
@@ -89,8 +102,11 @@ class Variables {
   std::unique_ptr<Optimizer> dense_;
   std::vector<std::unique_ptr<Optimizer>> sparse_;  // one for each table
   std::size_t size_ = 0;                            // of all variables
-  std::vector<float> average_;                      // of a round's pushes
-  Loan loan_;                                       // of the variables
+  std::size_t learned_ = 0;                         // of these by a gradient
+  bool rounds_ = false;
+  double clip_ = 0.0;
+  std::vector<float> average_;  // of a round's pushes
+  Loan loan_;                   // of the variables
 };
 
 }  // namespace ronde::trainer::server

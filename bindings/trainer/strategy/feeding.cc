@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Three ways for batches to reach the replicas.
 #include <array>
-#include <cstring>
 #include <optional>
 #include <span>
-#include <string>
 
+#include "bindings/trainer/strategy/part_bytes.h"
 #include "bindings/trainer/strategy/strategy.h"
 #include "bindings/trainer/tensor/errors.h"
 
@@ -68,26 +67,6 @@ class OwnInput final : public DistributedEpoch::Reader {
   std::vector<StepBatch> mine_;
 };
 
-template <typename T>
-void append(std::vector<char>& bytes, std::span<const T> values) {
-  const auto raw = std::as_bytes(values);
-  const auto* const first = reinterpret_cast<const char*>(raw.data());
-  bytes.insert(bytes.end(), first, first + raw.size());
-}
-
-template <typename T>
-void take(std::span<const char>& bytes, std::vector<T>& values, std::size_t count) {
-  values.resize(count);
-  if (count == 0) return;
-  if (bytes.size() < count * sizeof(T)) {
-    throw TrainerError(
-        "the chief has sent samples of another format than this process's data set "
-        "has: give distribute_from_chief() the same format everywhere");
-  }
-  std::memcpy(values.data(), bytes.data(), count * sizeof(T));
-  bytes = bytes.subspan(count * sizeof(T));
-}
-
 // The chief reads all parts, and sends each its own.
 class FromChief final : public DistributedEpoch::Reader {
  public:
@@ -116,32 +95,20 @@ class FromChief final : public DistributedEpoch::Reader {
 
  private:
   static void write(const StepBatch* all, std::size_t rank, std::vector<char>& bytes) {
-    const Batch none;
-    const Batch& part = all == nullptr ? none : all->parts[rank];
-    const std::array<std::uint64_t, 3> head{all == nullptr ? 0 : all->global_size,
-                                            all == nullptr ? 0 : all->step, part.size()};
-    append<std::uint64_t>(bytes, head);
-    append<float>(bytes, part.inputs);
-    append<std::int32_t>(bytes, part.labels);
-    append<float>(bytes, part.targets);
-    append<std::uint32_t>(bytes, part.samples);
-    append<std::uint32_t>(bytes, part.repetitions);
+    const std::array<std::uint64_t, 2> head{all == nullptr ? 0 : all->global_size,
+                                            all == nullptr ? 0 : all->step};
+    append_bytes<std::uint64_t>(bytes, head);
+    append_part(bytes, all == nullptr ? Batch() : all->parts[rank]);
   }
   void read(std::span<const char> bytes, StepBatch& batch) const {
     std::vector<std::uint64_t> head;
-    take(bytes, head, 3);
+    take_bytes(bytes, head, 2);
     batch.global_size = head[0];  // 0: that was the last step
     if (batch.global_size == 0) return;
     batch.step = head[1];
     batch.parts.resize(1);
-    Batch& part = batch.parts.front();
-    part.shape = format_.shape;
-    part.shape.insert(part.shape.begin(), head[2]);
-    take(bytes, part.inputs, elements_of(part.shape));
-    take(bytes, part.labels, format_.classes == 0 ? 0 : head[2]);
-    take(bytes, part.targets, head[2] * format_.targets);
-    take(bytes, part.samples, head[2]);
-    take(bytes, part.repetitions, head[2]);
+    take_part(bytes, batch.parts.front());
+    if (!fits(format_, batch.parts.front())) refuse_part();
   }
 
   Strategy& strategy_;

@@ -265,20 +265,4 @@ CentralStorage::CentralStorage(std::size_t replicas, int threads)
                 .threads = threads_of(threads, replicas),
                 .shares_variables = true}) {}
 
-namespace {
-
-Engine no_servers() {
-  throw TrainerError(
-      "variables on servers are pulled and pushed by tasks, which are no replicas: give "
-      "run_program() a train_on_servers() of <ronde/parameter_server.hpp>, as "
-      "examples/train_fashion_mnist.cc does, or use MultiWorkerMirrored",
-      kExitConfiguration);
-}
-
-}  // namespace
-
-ParameterServer::ParameterServer()
-    : Strategy({.name = "ParameterServer",
-                .open = [](std::size_t /*local*/) { return no_servers(); }}) {}
-
 }  // namespace ronde::trainer

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategies. Each is made once, before models and data:
+// The strategies, but for that with servers (server/strategy.h). Each is made once, before models
+// and data:
 //
 //   Mirrored strategy(2);
 //   const Scope scope(strategy);
@@ -72,13 +73,6 @@ class MultiWorkerMirrored final : public Strategy {
 class CentralStorage final : public Strategy {
  public:
   explicit CentralStorage(std::size_t replicas, int threads = 1);
-};
-
-// Its place: tasks of a job with servers are no replicas. Throws TrainerError, which says how they
-// are started: train_on_servers() of <ronde/parameter_server.hpp>.
-class ParameterServer final : public Strategy {
- public:
-  ParameterServer();
 };
 
 }  // namespace ronde::trainer

@@ -41,23 +41,31 @@ Around around(const Shape& shape, std::size_t axis) {
 
 }  // namespace
 
-ReplicaContext::ReplicaContext(Strategy& strategy, std::size_t local, Engine engine, int threads,
-                               bool shares)
+ReplicaContext::ReplicaContext(Strategy& strategy, std::size_t local, Engine engine)
     : strategy_(strategy),
       local_(local),
       engine_(std::move(engine)),
-      replica_(engine_, shares),
-      tape_(threads) {}
+      replica_(engine_, strategy.parts_.shares_variables, strategy.parts_.is_chief),
+      tape_(strategy.parts_.threads) {}
+
+Dataset ReplicaContext::shard_to_score(const Dataset& data) const {
+  return strategy_.is_served() ? data.shard(0, 1) : shard(data);
+}
 
 Dataset ReplicaContext::shard(const Dataset& data, std::size_t parts) const {
   const std::size_t replicas = strategy_.num_replicas_in_sync();
   try {
-    if (data.samples().value_or(replicas) < replicas) {
+    if (strategy_.reads_data() && data.samples().value_or(replicas) < replicas) {
       throw TrainerError("the data set has " + std::to_string(*data.samples()) + " samples, and " +
                          strategy_.name() + " has " + std::to_string(replicas) +
                          " replicas: give each of them one, or use fewer replicas");
     }
-    return data.shard(static_cast<std::size_t>(rank()), replicas, parts);
+    if (!strategy_.is_served()) {
+      return data.shard(static_cast<std::size_t>(rank()), replicas, parts);
+    }
+    const std::size_t worker = strategy_.parts_.worker;
+    return worker < replicas ? data.shard(worker, replicas, parts).alone()
+                             : data.shard(0, 1, replicas);
   } catch (const TrainerError& error) {  // the same on all replicas
     throw AgreedError(error.what(), 0, kExitConfiguration);
   }
@@ -71,6 +79,12 @@ ReplicaContext& current_replica() {
 }
 
 SumOverRanks sum_over_replicas() {
+  if (current_strategy().is_served()) {
+    throw TrainerError(
+        "workers that share variables on servers are at different steps, so no normalisation sums "
+        "over their samples: use that of each worker's own (--batch-norm local)",
+        kExitConfiguration);
+  }
   return [](std::span<double> sums) {
     current_replica().replica().allreduce("strategy/statistics", sums, Reduction::kSum);
   };
@@ -97,8 +111,7 @@ Strategy::Strategy(Parts parts)
       threads_(parts_.replicas) {
   threads_.run(
       [this](std::size_t local) {
-        contexts_[local].reset(new ReplicaContext(*this, local, parts_.open(local), parts_.threads,
-                                                  parts_.shares_variables));
+        contexts_[local].reset(new ReplicaContext(*this, local, parts_.open(local)));
       },
       [](std::size_t /*local*/) {});
   parts_.open = nullptr;

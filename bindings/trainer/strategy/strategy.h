@@ -17,6 +17,7 @@
 
 #include "bindings/trainer/data/dataset.h"
 #include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/nn/model.h"
 #include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/strategy/cross_device_ops.h"
 #include "bindings/trainer/strategy/distributed_dataset.h"
@@ -48,15 +49,17 @@ class ReplicaContext {
   // This replica's part of a data set in batches: of each step's samples, cut into `parts`
   // micro-batches. Throws TrainerError for fewer samples than replicas.
   [[nodiscard]] Dataset shard(const Dataset& data, std::size_t parts = 1) const;
+  // Likewise of one that is evaluated or predicted for: all of it, where variables are on servers.
+  [[nodiscard]] Dataset shard_to_score(const Dataset& data) const;
 
  private:
   friend class Strategy;
-  ReplicaContext(Strategy& strategy, std::size_t local, Engine engine, int threads, bool shares);
+  ReplicaContext(Strategy& strategy, std::size_t local, Engine engine);
 
   Strategy& strategy_;
   std::size_t local_;
   Engine engine_;
-  EngineReplica replica_;
+  Replica replica_;
   Tape tape_;
 };
 
@@ -100,8 +103,11 @@ class Strategy {
   [[nodiscard]] const std::string& name() const noexcept { return parts_.name; }  // "Mirrored(2)"
   // The name, and what the strategy has chosen by itself.
   [[nodiscard]] const std::string& description() const noexcept { return description_; }
-  // Replicas that train together, over all processes; and those of this process.
-  [[nodiscard]] std::size_t num_replicas_in_sync() const noexcept { return replicas_; }
+  // Replicas that train together, over all processes (the workers, where variables are on servers);
+  // and those of this process.
+  [[nodiscard]] std::size_t num_replicas_in_sync() const noexcept {
+    return parts_.workers != 0 ? parts_.workers : replicas_;
+  }
   [[nodiscard]] std::size_t local_replicas() const noexcept { return contexts_.size(); }
   // Whether the first replica of all is in this process: the one that prints and saves.
   [[nodiscard]] bool is_chief() const { return contexts_.front()->is_chief(); }
@@ -152,6 +158,22 @@ class Strategy {
   [[nodiscard]] DistributedDataset distribute_from(
       const std::function<Dataset(const InputContext&)>& input);
 
+  // Where variables are on servers: the updates that a batch of all workers is, which schedules
+  // count by (else 1), and whether this task reads the data.
+  [[nodiscard]] std::size_t steps_per_batch() const noexcept { return parts_.steps_per_batch; }
+  [[nodiscard]] bool reads_data() const noexcept { return parts_.reads_data; }
+  [[nodiscard]] bool is_served() const noexcept { return parts_.workers != 0; }
+  // Whether this task does nothing but look at what others learn.
+  [[nodiscard]] bool only_evaluates() const noexcept { return parts_.only_evaluates; }
+  // The way of a replica's gradients; null: the engine sums them.
+  [[nodiscard]] virtual std::unique_ptr<ServedPath> served_path(
+      const Model& /*model*/, const OptimizerOptions& /*how*/, Optimizer& /*optimizer*/,
+      const DistributedOptions& /*more*/) {
+    return nullptr;
+  }
+  // Collective, at the end of a program: nobody leaves before what the others need is done.
+  virtual void finish() {}
+
   // For those who build on it.
 
   // Throws TrainerError where the calling thread is another than that which made the strategy, or
@@ -186,11 +208,20 @@ class Strategy {
     bool shares_variables = false;
     CrossDeviceOps cross_device{};   // empty: the engines sum
     std::size_t bytes_per_pack = 0;  // 0: the optimiser's default
+    // Where variables are on servers: how many workers there are, which this is (as many as there
+    // are, where the chief sends all of them their parts), and what this task is.
+    std::size_t workers = 0;
+    std::size_t worker = 0;
+    std::size_t steps_per_batch = 1;
+    bool is_chief = true;
+    bool reads_data = true;
+    bool only_evaluates = false;
   };
   explicit Strategy(Parts parts);
   std::string description_;
 
  private:
+  friend class ReplicaContext;
   void on_replicas(const std::function<void(ReplicaContext&)>& body);
   void end_replica(ReplicaContext& replica) const;
   [[nodiscard]] std::vector<Array> everywhere(const PerReplica<Array>& values,

@@ -33,6 +33,7 @@ Shape shape_of_one(const Array& inputs) {
 
 struct StrategyOptimizer::Copy {
   std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<ServedPath> served;
   std::unique_ptr<DistributedOptimizer> distributed;
 };
 
@@ -50,11 +51,15 @@ StrategyOptimizer::StrategyOptimizer(StrategyModel& model, const OptimizerOption
     const Model& copy = model.copy(i);
     auto optimizer = make_optimizer(how, copy.parameters());
     if (strategy.shares_variables() && i != 0) optimizer->read_state_of(*copies_[0]->optimizer);
+    DistributedOptions complete = strategy.completed(options, i);
+    auto served = strategy.served_path(copy, how, *optimizer, complete);
+    complete.served = served.get();
     auto distributed = std::make_unique<DistributedOptimizer>(
-        strategy.context(i).engine(), copy.parameters(), copy.statistics(), *optimizer,
-        strategy.completed(options, i));
-    copies_.push_back(std::make_unique<Copy>(Copy{std::move(optimizer), std::move(distributed)}));
+        strategy.context(i).engine(), copy.parameters(), copy.statistics(), *optimizer, complete);
+    copies_.push_back(std::make_unique<Copy>(
+        Copy{std::move(optimizer), std::move(served), std::move(distributed)}));
   }
+  if (strategy.is_served()) return;  // the chief's own count, once it knows what it goes on from
   strategy.run([this](ReplicaContext& here) { of(here).broadcast_state(); });
 }
 
@@ -143,7 +148,7 @@ FitResult StrategyModel::fit(const Dataset& data, const FitOptions& options,
            called.reserve(owned.size());
            for (const auto& callback : owned) called.push_back(callback.get());
            std::optional<Dataset> validated;
-           if (validation != nullptr) validated = one.here.shard(*validation);
+           if (validation != nullptr) validated = one.here.shard_to_score(*validation);
            return trainer::fit(one.replica(), one.learner, one.shard(data), options, called,
                                validated ? &*validated : nullptr);
          })
@@ -153,7 +158,7 @@ FitResult StrategyModel::fit(const Dataset& data, const FitOptions& options,
 
 Metrics StrategyModel::evaluate(const Dataset& data) {
   return train([&](const TrainingReplica& one) {
-           return trainer::evaluate(one.replica(), one.learner, one.here.shard(data));
+           return trainer::evaluate(one.replica(), one.learner, one.here.shard_to_score(data));
          })
       .values()
       .front();
@@ -161,7 +166,7 @@ Metrics StrategyModel::evaluate(const Dataset& data) {
 
 Predictions StrategyModel::predict(const Dataset& data) {
   const auto parts = train([&](const TrainingReplica& one) {
-    return trainer::predict(one.replica(), one.learner, one.here.shard(data));
+    return trainer::predict(one.replica(), one.learner, one.here.shard_to_score(data));
   });
   Predictions mine;
   for (const Predictions& part : parts.values()) {
@@ -180,6 +185,10 @@ Predictions StrategyModel::predict(const Array& inputs, std::size_t batch) {
 
 // Processes with other arrays would each learn a part of their own ones.
 void StrategyModel::require_same(const Array& inputs, const std::vector<float>& answers) {
+  if (optimizer_ != nullptr && strategy_.is_served()) {
+    ServedPath* const served = optimizer_->of(strategy_.context(0)).options().served;
+    served->alike("arrays", std::to_string(hash_of(inputs.values) ^ hash_of(answers)));
+  }
   if (strategy_.processes() == 1) return;
   const std::vector<std::uint64_t> mine{hash_of(inputs.values), hash_of(answers)};
   const auto all = strategy_.over_processes("arrays", mine);

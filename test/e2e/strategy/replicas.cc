@@ -27,7 +27,6 @@ const DistributedOptions kOptions{.schedule = {.learning_rate = 0.05}};
 std::unique_ptr<Strategy> make_strategy(const std::string& name, std::size_t replicas) {
   if (name == "mirrored") return std::make_unique<Mirrored>(replicas);
   if (name == "central") return std::make_unique<CentralStorage>(replicas);
-  if (name == "servers") return std::make_unique<ParameterServer>();
   return std::make_unique<MultiWorkerMirrored>(
       MultiWorkerOptions{.replicas = std::max<std::size_t>(replicas, 1)});
 }

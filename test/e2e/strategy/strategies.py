@@ -87,7 +87,7 @@ def tf_config(cluster, task):
 
 
 def check_tf_config(program):
-    """Mistakes in TF_CONFIG are a line each, and so are strategies that cannot be."""
+    """Mistakes in TF_CONFIG are a line each."""
     two = {"worker": ["127.0.0.1:29871", "127.0.0.1:29872"]}
     mistakes = {
         "says no task": tf_config(two, None),
@@ -101,9 +101,6 @@ def check_tf_config(program):
         lines = done.stderr.splitlines()
         assert len(lines) == 1 and "TF_CONFIG" in lines[0], f"{word}: {lines}"
         print(lines[0])
-    for strategy in ("servers",):
-        done = program.run(strategy, 1, "bits")
-        assert done.returncode == 78 and len(done.stderr.splitlines()) == 1, done
     done = program.run("multiworker", 1, "bits", ranks=2)
     assert "MultiWorkerMirrored: 2 workers, 2 replicas, communication auto: shared memory of the host" in done.stdout, done
 

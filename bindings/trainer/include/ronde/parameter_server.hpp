@@ -5,6 +5,6 @@
 
 #include "bindings/trainer/server/coordinator/coordinator.h"
 #include "bindings/trainer/server/parameter_server.h"
-#include "bindings/trainer/server/program/settings.h"
-#include "bindings/trainer/server/program/training.h"
+#include "bindings/trainer/server/strategy/settings.h"
+#include "bindings/trainer/server/strategy/strategy.h"
 #include "bindings/trainer/server/tasks.h"

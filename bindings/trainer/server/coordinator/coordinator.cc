@@ -131,34 +131,52 @@ class Runner {
 
 }  // namespace
 
+struct StepsToRun::Inside {
+  Runner runner;
+  Message task{};  // the last one
+};
+
+StepsToRun::StepsToRun(const Tasks& tasks, double deadline, const Say& say)
+    : inside_(new Inside{{tasks, deadline, say}}) {}
+
+StepsToRun::~StepsToRun() = default;
+
+std::optional<std::pair<std::string, Value>> StepsToRun::next(const std::function<void()>& idle) {
+  auto task = inside_->runner.next(idle);
+  if (!task) return {};
+  inside_->task = std::move(*task);
+  const std::string& text = inside_->task.text;
+  const std::size_t end = text.find('\n');
+  return {{text.substr(0, end),
+           {end == std::string::npos ? "" : text.substr(end + 1), inside_->task.floats.whole()}}};
+}
+
+void StepsToRun::answer(Value result, const std::string& failed) {
+  Message message;
+  message.kind = failed.empty() ? Kind::kResult : Kind::kFailed;
+  message.to = inside_->task.from;
+  message.sequence = inside_->task.sequence;
+  message.text = failed.empty() ? std::move(result.text) : failed;
+  message.floats = Floats::of(std::move(result.numbers));
+  inside_->runner.answer(std::move(message));
+}
+
 void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void()>& idle,
                double deadline, const Say& say) {
-  Runner runner(tasks, deadline, say);
-  while (const auto task = runner.next(idle)) {
-    const std::size_t end = task->text.find('\n');
-    const std::string name = task->text.substr(0, end);
-    Message result;
-    result.kind = Kind::kResult;
-    result.to = task->from;
-    result.sequence = task->sequence;
+  StepsToRun all(tasks, deadline, say);
+  while (const auto next = all.next(idle)) {
     try {
-      const auto step = steps.find(name);
+      const auto step = steps.find(next->first);
       if (step == steps.end()) {
-        throw TrainerError("there is no step '" + name + "' on " + text_of(tasks.self()) +
+        throw TrainerError("there is no step '" + next->first + "' on " + text_of(tasks.self()) +
                            ": start all tasks with the same program");
       }
-      Value value = step->second(
-          {end == std::string::npos ? "" : task->text.substr(end + 1), task->floats.whole()});
-      result.text = std::move(value.text);
-      result.floats = Floats::of(std::move(value.numbers));
+      all.answer(step->second(next->second));
     } catch (const std::exception& error) {
-      result.kind = Kind::kFailed;
-      result.text = error.what();
+      all.answer({}, error.what());
     } catch (...) {
-      result.kind = Kind::kFailed;
-      result.text = "it threw what is no std::exception";
+      all.answer({}, "it threw what is no std::exception");
     }
-    runner.answer(std::move(result));
   }
 }
 

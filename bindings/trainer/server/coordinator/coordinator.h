@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/trainer/server/parameter_server.h"
@@ -31,6 +32,24 @@ using Steps = std::map<std::string, Step>;
 // where the coordinator has been silent for `deadline` seconds.
 void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void()>& idle = {},
                double deadline = 60.0, const Say& say = {});
+
+// The same for a loop of the program's own, which takes the steps one by one.
+class StepsToRun {
+ public:
+  StepsToRun(const Tasks& tasks, double deadline, const Say& say);
+  StepsToRun(const StepsToRun&) = delete;
+  StepsToRun& operator=(const StepsToRun&) = delete;
+  ~StepsToRun();
+
+  // The next one: its name and argument. None, and none any more, where the coordinator has ended.
+  std::optional<std::pair<std::string, Value>> next(const std::function<void()>& idle = {});
+  // What the last one returns; or, with `failed`, why it has failed.
+  void answer(Value result, const std::string& failed = {});
+
+ private:
+  struct Inside;
+  std::unique_ptr<Inside> inside_;
+};
 
 // A step that was scheduled.
 struct Scheduled {

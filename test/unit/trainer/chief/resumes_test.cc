@@ -179,7 +179,7 @@ std::uint64_t run_epochs(SupervisorOptions options, const std::vector<double>& m
   options.say = [](const std::string&) {};
   run_ranks(2, [&](const LocalJob& job, int rank) {
     Engine engine(job, rank);
-    EngineReplica replica(engine);
+    Replica replica(engine);
     const auto network = make_mlp(kFeatures, 3, kClasses, 1);
     const Model model(*network);
     Sgd sgd(model.parameters());

@@ -32,7 +32,7 @@ std::vector<std::string> errors_with(const SupervisorOptions& options, bool astr
     Sgd sgd(model.parameters());
     Tape tape;
     Engine engine(job, rank);
-    EngineReplica replica(engine);
+    Replica replica(engine);
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     Supervisor supervisor(replica, model, optimizer, options);
     try {

@@ -176,7 +176,7 @@ class SupervisedRank {
   std::mutex& mutex_;
   SupervisedOutcome& outcome_;
   Engine engine_;
-  EngineReplica replica_{engine_};
+  Replica replica_{engine_};
 };
 
 // Whatever the ranks throw is in the outcome.

@@ -48,7 +48,7 @@ std::vector<AgreedFailure> errors_with_speakers(int ranks,
   std::vector<AgreedFailure> errors(static_cast<std::size_t>(ranks), kNoFailure);
   run_ranks(ranks, [&](const LocalJob& job, int rank) {
     Engine engine(job, rank);
-    EngineReplica replica(engine);
+    Replica replica(engine);
     try {
       body(replica, rank);
     } catch (const AgreedError& error) {

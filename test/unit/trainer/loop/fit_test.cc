@@ -129,7 +129,7 @@ std::vector<std::string> errors_of(int ranks, const MakeModel& make_model) {
     auto network = make_model(rank);
     const Model model(*network);
     Engine engine(job, rank);
-    EngineReplica replica(engine);
+    Replica replica(engine);
     Sgd sgd(model.parameters());
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     HostLearner learner(model, toy_loss, optimizer, 1);
@@ -275,7 +275,7 @@ TEST(Evaluate, EndsAfterTheBatchForWhichItIsAskedTo) {
     const auto network = make_mlp(kFeatures, 6, kClasses, 1);
     const Model model(*network);
     Engine engine(job, rank);
-    EngineReplica replica(engine);
+    Replica replica(engine);
     Sgd sgd(model.parameters());
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     HostLearner learner(model, toy_loss, optimizer, 1);
@@ -297,7 +297,7 @@ std::vector<Predictions> predictions(int ranks, const std::function<Dataset(Data
     const auto network = make_mlp(kFeatures, 6, kClasses, 1);
     const Model model(*network);
     Engine engine(job, rank);
-    EngineReplica replica(engine);
+    Replica replica(engine);
     Sgd sgd(model.parameters());
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     HostLearner learner(model, toy_loss, optimizer, 1);

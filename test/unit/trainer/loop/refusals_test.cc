@@ -62,7 +62,7 @@ struct Member {
             optimizer, 1) {}
 
   Engine engine;
-  EngineReplica replica;
+  Replica replica;
   Sgd sgd;
   DistributedOptimizer optimizer;
   HostLearner learner;

@@ -63,7 +63,7 @@ inline void run_toy_rank(const ToyTraining& training, const LocalJob& job, int r
       training.model ? training.model(seed, rank) : make_mlp(kFeatures, 12, kClasses, seed);
   const Model model(*network);
   Engine engine(job, rank);
-  EngineReplica replica(engine);
+  Replica replica(engine);
   const auto mine = [&](const Images& images, std::size_t batch, std::size_t parts) {
     return Dataset::from_images(images, training.shape)
         .shuffle(7)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole trainings on servers, each task on a thread of this process.
-#include "bindings/trainer/server/program/training.h"
+#include "bindings/trainer/server/strategy/strategy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/trainer/nn/layers.h"
+#include "bindings/trainer/strategy/strategy_model.h"
 
 namespace ronde::trainer::server {
 namespace {
@@ -32,26 +33,24 @@ std::string hash_after(bool fed, const std::string& mode) {
   all.chief = {prefix + "-chief"};
   std::string hash;
   const auto run = [&](Role role, std::uint32_t index) {
-    ServerSettings settings;
-    settings.fed = fed;
-    settings.options.mode = mode_of(mode);
-    settings.options.say = [](const std::string&) {};
-    settings.tasks = all;
-    settings.tasks->role = role;
-    settings.tasks->index = index;
-    Linear line("line", 1, 1, Initialization::kGlorot, 1);
-    const Model model(line);
+    ServedOptions options{.fed = fed};
+    options.servers.mode = mode_of(mode);
+    options.servers.say = [](const std::string&) {};
+    Tasks task = all;
+    task.role = role;
+    task.index = index;
+    if (role == Role::kServer) return serve(task, options.servers);
+    trainer::ParameterServer strategy(task, options);
+    const Scope scope(strategy);
+    StrategyModel model([] { return Linear("line", 1, 1, Initialization::kGlorot, 1); });
+    StrategyOptimizer sgd(model, {}, {.schedule = {.learning_rate = 0.05}});
+    model.compile(sgd, regression_loss);
     // Five samples in batches of four: of every second batch one worker has none.
-    const auto data = [](std::size_t, std::uint64_t) {
-      const Dataset five =
-          Dataset::from_arrays({1}, {1, 2, 3, 4, 5}, std::vector<float>{1, 3, 2, 5, 4});
-      return ServerData{.data = five.batch(4),
-                        .test = five.batch(4),
-                        .steps = 40,
-                        .schedule = {.learning_rate = 0.05}};
-    };
-    train_on_servers(settings, {.model = model, .loss = regression_loss, .data = data});
+    const Dataset five =
+        Dataset::from_arrays({1}, {1, 2, 3, 4, 5}, std::vector<float>{1, 3, 2, 5, 4});
+    model.fit(five.batch(4), {.epochs = 20});
     if (role == Role::kChief) hash = model.parameter_hash();
+    strategy.finish();
   };
   std::vector<std::jthread> tasks;
   tasks.emplace_back(run, Role::kServer, 0U);

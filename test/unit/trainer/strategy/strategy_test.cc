@@ -199,7 +199,6 @@ TEST(Strategies, RefuseWhatCannotBe) {
   EXPECT_EQ(Mirrored(std::vector<std::string>{"/cpu:0", "/cpu:1"}).num_replicas_in_sync(), 2);
   // Names pin nothing, and so any core may be named.
   EXPECT_EQ(Mirrored(std::vector<std::string>{"/cpu:0", "/cpu:99"}).num_replicas_in_sync(), 2);
-  EXPECT_THAT(error_of([] { ParameterServer servers; }), HasSubstr("<ronde/parameter_server.hpp>"));
   EXPECT_THAT(
       error_of([] {
         MultiWorkerMirrored nccl({.communication = MultiWorkerOptions::Communication::kNccl});

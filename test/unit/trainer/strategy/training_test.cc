@@ -14,8 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "bindings/trainer/chief/callbacks.h"
-#include "bindings/trainer/chief/supervisor.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
 #include "bindings/trainer/strategy/strategies.h"
@@ -23,7 +21,6 @@
 #include "test/unit/trainer/error_of.h"
 #include "test/unit/trainer/loop/toy_training.h"
 #include "test/unit/trainer/strategy/strategy_kit.h"
-#include "test/unit/trainer/temporary_folder.h"
 
 namespace ronde::trainer {
 namespace {
@@ -112,92 +109,6 @@ TEST(Training, CentralStorageHasVariablesOnce) {
   EXPECT_NE(model.copy(0).parameters()[0]->gradient().data(),
             model.copy(1).parameters()[0]->gradient().data());
 }
-
-// The cells of the table: each strategy fits, runs a loop of the program's own, evaluates,
-// predicts, saves and restores.
-class Cells : public testing::TestWithParam<NamedStrategy> {};
-
-TEST_P(Cells, FitAndEvaluate) {
-  const auto strategy = GetParam().make();
-  const Outcome outcome = fit_under(*strategy);
-  EXPECT_EQ(outcome.fit.steps, 3 * 21);
-  EXPECT_EQ(outcome.test.samples, 101);
-  EXPECT_GT(outcome.test.accuracy(), 0.9);
-}
-
-TEST_P(Cells, ALoopOfTheProgramsOwnGivesWhatFitDoes) {
-  const auto strategy = GetParam().make();
-  const std::string expected = fit_under(*strategy, 2).hash;
-  const Scope scope(*strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
-  const DistributedDataset data = strategy->distribute(toy_batches());
-  std::vector<double> losses;
-  for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
-    losses.push_back(toy_loop(*strategy, model, sgd, data.epoch(epoch)));
-  }
-  EXPECT_LT(losses[1], losses[0]);
-  EXPECT_EQ(model.parameter_hash(), expected);
-}
-
-TEST_P(Cells, PredictsInTheDataSetsOrder) {
-  const auto strategy = GetParam().make();
-  const Scope scope(*strategy);
-  StrategyModel model([] { return Linear("dense", 1, 1, Initialization::kGlorot, 3); });
-  StrategyOptimizer sgd(model, {}, kToyOptions);
-  model.compile(sgd, regression_loss);
-  std::vector<float> inputs;
-  for (int i = 0; i < 23; ++i) inputs.push_back(static_cast<float>(i));
-  const std::vector<float> targets(inputs.size(), 0.0F);
-  const Predictions all =
-      model.predict(Dataset::from_arrays({1}, inputs, targets).shuffle(3).batch(7));
-  const float weight = model.parameters()[0]->value()[0];
-  ASSERT_EQ(all.samples.size(), inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    EXPECT_EQ(all.samples[i], i);
-    EXPECT_FLOAT_EQ(all.outputs[i], weight * inputs[i]);
-  }
-}
-
-// Trains under a supervisor from step `from` on, at most so many steps of this session.
-std::string supervised(Strategy& strategy, const std::string& logdir, std::size_t most_steps,
-                       std::uint64_t from = 0) {
-  const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam}, kToyOptions);
-  model.compile(adam, classification_loss);
-  model.train([&](const TrainingReplica& one) {
-    Supervisor supervisor(one.replica(), one.model, one.optimizer,
-                          {.logdir = logdir, .say = [](const std::string&) {}});
-    supervisor.managed_session([&] {
-      EXPECT_EQ(supervisor.global_step(), from);
-      const Dataset mine = one.shard(toy_batches());
-      std::size_t steps = 0;
-      for (auto epoch = supervisor.epoch(); epoch < 2; ++epoch) {
-        Epoch batches = mine.epoch(epoch, supervisor.step_in_epoch());
-        while (const StepBatch* const batch = batches.next()) {
-          one.learner.step(*batch, epoch);
-          supervisor.step_done();
-          if (++steps == most_steps) return supervisor.stop();
-        }
-        supervisor.epoch_done();
-      }
-    });
-  });
-  return model.parameter_hash();
-}
-
-TEST_P(Cells, SavesAndRestores) {
-  const auto strategy = GetParam().make();
-  const TemporaryFolder folder;
-  const std::string whole = supervised(*strategy, "", 1000);
-  const std::string logdir = folder.path() + "/train";
-  EXPECT_NE(supervised(*strategy, logdir, 25), whole);
-  EXPECT_EQ(supervised(*strategy, logdir, 1000, 25), whole);
-}
-
-INSTANTIATE_TEST_SUITE_P(Every, Cells, testing::ValuesIn(every_strategy()),
-                         [](const auto& cell) { return cell.param.name; });
 
 // ---- models ----
 

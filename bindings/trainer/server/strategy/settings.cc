@@ -1,42 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flags of a training on servers.
-#include "bindings/trainer/server/program/settings.h"
+#include "bindings/trainer/server/strategy/settings.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <memory>
+#include <ronde/ronde.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/server/placement.h"
+#include "bindings/trainer/strategy/strategies.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
 
 namespace {
 
-// What servers do otherwise, or not at all.
-constexpr auto kNotOnServers = std::to_array<const char*>({"replicas",
-                                                           "threads",
-                                                           "cross-device",
-                                                           "accumulate",
-                                                           "clip",
-                                                           "wire",
-                                                           "gradients",
-                                                           "overlap",
-                                                           "bucket-bytes",
-                                                           "patience",
-                                                           "job",
-                                                           "early-stopping",
-                                                           "plot",
-                                                           "idle-seconds",
-                                                           "verbose",
-                                                           "save-seconds",
-                                                           "save-timeout",
-                                                           "save-on-failure",
-                                                           "after-save",
-                                                           "max-seconds",
-                                                           "stopped-exit-code",
-                                                           "shuffle-submission"});
+// How replicas sum gradients among each other.
+constexpr auto kOfSums = std::to_array<const char*>(
+    {"cross-device", "wire", "gradients", "overlap", "bucket-bytes", "shuffle-submission"});
+
+// What tasks of one training say alike.
+constexpr auto kAlike = std::to_array<std::string_view>(
+    {"--model", "--batch-norm", "--seed", "--epochs", "--steps", "--batch", "--global-batch",
+     "--learning-rate", "--schedule", "--warmup", "--accumulate", "--clip", "--feed"});
 
 // What makes no sense without servers.
 constexpr auto kOnServersAlone = std::to_array<const char*>(
@@ -78,10 +69,14 @@ void choose(FlagTable& table, ServerSettings& settings) {
   }
   if (!settings.chosen) return;
   table.otherwise("strategy", "server");
-  for (const char* const flag : kNotOnServers) {
+  for (const char* const flag : kOfSums) {
     if (!table.given(flag)) continue;
     throw UsageError(std::string("--") + flag +
-                     " is not for training on servers: leave it out, or --strategy server");
+                     " is about sums that replicas make among each other, and servers make them: "
+                     "leave it out, or --strategy server");
+  }
+  if (table.given("replicas")) {
+    throw UsageError("--replicas: a task of a training on servers is one: start more workers");
   }
   if (settings.tasks || settings.servers != 0) return;
   throw UsageError(
@@ -145,7 +140,7 @@ void add_failure_flags(FlagTable& table, ParameterServerOptions& options) {
 }  // namespace
 
 void add_server_flags(FlagTable& table, ServerSettings& settings) {
-  ParameterServerOptions& options = settings.options;
+  ParameterServerOptions& options = settings.served.servers;
   add_task_flags(table, settings.task);
   table.add({{"servers", whole(settings.servers, 0, kMostServers),
               "under mpirun, in place of addresses: so many of the last ranks serve"}});
@@ -157,15 +152,51 @@ void add_server_flags(FlagTable& table, ServerSettings& settings) {
             [&options](const std::string& given) { options.partition = partition_of(given); },
             "one of: whole fixed=<parts> min=<bytes> max=<bytes>"),
         "into how many parts variables are cut between servers"},
-       {"feed", one_of(settings.fed, Choices<bool>{{"shards", false}, {"chief", true}}),
+       {"feed", one_of(settings.served.fed, Choices<bool>{{"shards", false}, {"chief", true}}),
         "who reads the data: shards (each worker its own) or chief (of --chief_hosts: it sends the "
         "batches)"},
        {"slow-ms",
         real(
-            settings.slow_ms, [](double value) { return value >= 0.0; }, "0 or a number above it"),
+            settings.served.slow_ms, [](double value) { return value >= 0.0; },
+            "0 or a number above it"),
         "test aid: each step of this task takes so many milliseconds more"}});
   add_failure_flags(table, options);
+  settings.flags = &table;
   table.check([&table, &settings] { choose(table, settings); });
+}
+
+namespace {
+
+Tasks tasks_of_job(std::uint32_t servers) {
+  Engine engine;  // for the addresses alone
+  Replica replica(engine);
+  Tasks tasks = tasks_of_ranks(replica, servers);
+  replica.barrier("server/tasks");
+  return tasks;
+}
+
+}  // namespace
+
+ServedMaker served_by(const ServerSettings& settings) {
+  return [&settings](int threads) -> std::unique_ptr<Strategy> {
+    const Flags flags = settings.flags->values();
+    // Beside a training: that of checkpoints is no task of it.
+    if (std::ranges::find(flags, Flags::value_type("--job", "evaluate")) != flags.end()) {
+      return std::make_unique<Default>();
+    }
+    const Tasks tasks = settings.tasks ? *settings.tasks : tasks_of_job(settings.servers);
+    ServedOptions options = settings.served;
+    if (tasks.role == Role::kServer) {
+      check_tasks(tasks, options);
+      return serve(tasks, options.servers), nullptr;
+    }
+    options.threads = threads;
+    for (const auto& [name, value] : flags) {
+      const bool same = std::ranges::find(kAlike, name) != kAlike.end();
+      if (same) options.servers.alike.emplace_back(name, value);
+    }
+    return std::make_unique<trainer::ParameterServer>(tasks, options);
+  };
 }
 
 }  // namespace ronde::trainer::server

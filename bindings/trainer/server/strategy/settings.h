@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags of a program with --strategy server: which task a process is, and how the servers work.
+// The flags of --strategy server: which task a process is, and how the servers work; and the
+// strategy that they make.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
 #include "bindings/trainer/program/flags.h"
-#include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/program/program.h"
+#include "bindings/trainer/server/strategy/strategy.h"
 #include "bindings/trainer/server/tasks.h"
 
 namespace ronde::trainer::server {
@@ -14,14 +16,12 @@ namespace ronde::trainer::server {
 struct ServerSettings {
   TaskFlags task;
   std::uint32_t servers = 0;  // under mpirun: ranks that serve
-  // Without what the program has flags of its own for: the optimiser, logdir, and so on.
-  ParameterServerOptions options{};
-  bool fed = false;      // the chief sends the batches
-  double slow_ms = 0.0;  // how much longer each step of this task takes
+  ServedOptions served{};
   // Once flags are read: whether --strategy is server, and which task this is. No task: mpirun
   // says.
   bool chosen = false;
   std::optional<Tasks> tasks{};
+  const FlagTable* flags = nullptr;
 };
 
 // --ps-hosts, --worker-hosts, --chief-hosts, --job-name and --task-index.
@@ -34,5 +34,8 @@ void add_task_flags(FlagTable& table, TaskFlags& task);
 //   add_server_flags(flags, settings);
 //   flags.check([&] { if (settings.chosen) flags.otherwise("batch", "1"); });
 void add_server_flags(FlagTable& table, ServerSettings& settings);
+// For run_program(): the strategy of this task. A server serves until the chief has closed the job,
+// and has none then. `settings` must outlive what this returns.
+[[nodiscard]] ServedMaker served_by(const ServerSettings& settings);
 
 }  // namespace ronde::trainer::server

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of an optimiser whose variables live on servers.
+#include <cstdint>
+#include <vector>
+
+#include "bindings/trainer/optim/clipping.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
+#include "bindings/trainer/optim/replicas.h"
+
+namespace ronde::trainer {
+
+double DistributedOptimizer::waited_seconds() const {
+  return options_.served != nullptr ? options_.served->waited_seconds()
+                                    : averaging().seconds_in_wait;
+}
+
+void DistributedOptimizer::take_served() {
+  options_.served->pull();
+  is_served_ = true;
+  global_step_ = options_.served->global_step();
+  optimizer_.set_steps(global_step_);
+  keep_statistics();
+}
+
+// A loop of the program's own has computed its first gradients from what it began with: they count
+// where that is what the servers have.
+StepResult DistributedOptimizer::push_and_pull() {
+  ServedPath& servers = *options_.served;
+  StepResult result;
+  try {
+    result.norm = norm_of_gradients();
+  } catch (const NotFinite&) {
+    put_statistics_back();
+    throw;
+  }
+  double samples = static_cast<double>(samples_);
+  if (!is_served_) {
+    std::vector<std::uint64_t> before;
+    for (const Parameter* const one : parameters_) before.push_back(hash_of(one->value()));
+    take_served();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (hash_of(parameters_[i]->value()) != before[i]) samples = 0.0;
+    }
+  }
+  // Rounds are clipped by the servers, which alone know their average.
+  if (!servers.in_rounds() && options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
+    scale_gradients(clipping_factor(options_.clip_norm, result.norm));
+  }
+  result.learning_rate = learning_rate_now();
+  servers.push(samples, result.learning_rate);
+  take_served();
+  return result;
+}
+
+}  // namespace ronde::trainer

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategy whose variables live on servers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "bindings/trainer/server/strategy/served.h"
+#include "bindings/trainer/strategy/strategy.h"
+
+namespace ronde::trainer {
+
+namespace server {
+// Throws TrainerError, with a line, for what does not fit together.
+void check_tasks(const Tasks& tasks, const ServedOptions& options);
+}  // namespace server
+
+// Tasks of a job, each with one replica, at their own pace: workers pull variables and push
+// gradients. A strategy like the others for StrategyModel, train() and loops of a program's own,
+// but that a task's reductions, evaluations and predictions are its own, over all of the data.
+// Servers have the variables of one model. A process that is to serve calls server::serve().
+class ParameterServer final : public Strategy {
+ public:
+  // Throws TrainerError, with a line, for tasks and options that do not fit together.
+  ParameterServer(const server::Tasks& tasks, const ServedOptions& options);
+  ~ParameterServer() override;
+
+  [[nodiscard]] std::unique_ptr<ServedPath> served_path(const Model& model,
+                                                        const OptimizerOptions& how,
+                                                        Optimizer& optimizer,
+                                                        const DistributedOptions& options) override;
+  // A worker waits until the chief has closed the job, which the chief does once all are here, or
+  // gone. Throws TrainerError where the chief is silent until the deadline.
+  void finish() override;
+
+ private:
+  std::shared_ptr<server::ServedJob> job_;
+};
+
+}  // namespace ronde::trainer

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every strategy, servers too, with every feature of a training: the program is the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bindings/trainer/nn/batch_norm.h"
+#include "bindings/trainer/nn/layers.h"
+#include "bindings/trainer/program/training.h"
+#include "bindings/trainer/server/strategy/strategy.h"
+#include "test/unit/trainer/strategy/strategy_kit.h"
+#include "test/unit/trainer/temporary_folder.h"
+
+namespace ronde::trainer::server {
+namespace {
+
+// What a program does on each task; returns what the chief has come to.
+using Program = std::function<std::string(Strategy& strategy)>;
+
+std::string run_alone(const trainer::StrategyMaker& make, const Program& program) {
+  const auto strategy = make();
+  const Scope scope(*strategy);
+  return program(*strategy);
+}
+
+std::string run_on_servers(const ModeOptions& mode, std::uint32_t workers, const Program& program) {
+  static std::atomic<int> jobs = 0;
+  const std::string prefix =
+      "ipc://@ronde-walk-" + std::to_string(::getpid()) + "-" + std::to_string(++jobs) + "-";
+  Tasks all;
+  all.servers = {prefix + "ps0", prefix + "ps1"};
+  for (std::uint32_t i = 0; i < workers; ++i) all.workers.push_back(prefix + std::to_string(i));
+  std::string result;
+  const auto run = [&](Role role, std::uint32_t index) {
+    ServedOptions options;
+    options.servers.mode = mode;
+    options.servers.say = [](const std::string&) {};
+    Tasks task = all;
+    task.role = role;
+    task.index = index;
+    if (role == Role::kServer) return serve(task, options.servers);
+    trainer::ParameterServer strategy(task, options);
+    const Scope scope(strategy);
+    std::string mine = program(strategy);
+    strategy.finish();
+    if (task.is_chief()) result = std::move(mine);
+  };
+  std::vector<std::jthread> tasks;
+  for (std::uint32_t i = 0; i < 2; ++i) tasks.emplace_back(run, Role::kServer, i);
+  for (std::uint32_t i = 0; i < workers; ++i) tasks.emplace_back(run, Role::kWorker, i);
+  tasks.clear();
+  return result;
+}
+
+struct Way {
+  std::string name;
+  std::function<std::string(const Program&)> run;
+  std::string like{};   // whose result it has, bit for bit
+  bool repeats = true;  // a second run has the bits of the first
+};
+
+std::vector<Way> every_way() {
+  std::vector<Way> ways;
+  for (const NamedStrategy& one : every_strategy()) {
+    ways.push_back({one.name, [one](const Program& what) { return run_alone(one.make, what); }});
+  }
+  const auto served = [](const char* mode, std::uint32_t workers) {
+    return [=](const Program& what) { return run_on_servers(mode_of(mode), workers, what); };
+  };
+  ways.push_back({"servers, sync, one worker", served("sync", 1), "Default"});
+  ways.push_back({"servers, sync", served("sync", 2)});
+  ways.push_back({"servers, async", served("async", 2), "", false});
+  ways.push_back({"servers, stale=2", served("stale=2", 2), "", false});
+  return ways;
+}
+
+// Runs the program in every way, and compares what must be the same.
+void walk(const Program& program) {
+  std::map<std::string, std::string> results;
+  for (const Way& way : every_way()) {
+    SCOPED_TRACE(way.name);
+    results[way.name] = way.run(program);
+    EXPECT_NE(results[way.name], "");
+    if (way.like.empty()) continue;
+    EXPECT_EQ(results[way.name], results[way.like]);
+  }
+}
+
+struct Made {
+  explicit Made(const DistributedOptions& options = kToyOptions)
+      : model(toy_network), sgd(model, kToyOptimizer, options) {
+    model.compile(sgd, classification_loss, {"accuracy"});
+  }
+  StrategyModel model;
+  StrategyOptimizer sgd;
+};
+
+std::string fit_with(const DistributedOptions& options) {
+  Made made(options);
+  const FitResult fitted = made.model.fit(toy_batches(), {.epochs = 4});
+  EXPECT_LT(fitted.training.loss(), 1.5);
+  const Metrics scored = made.model.evaluate(toy_batches());
+  EXPECT_EQ(scored.samples, 205.0);
+  const Predictions predicted = made.model.predict(toy_batches());
+  EXPECT_EQ(predicted.samples.size(), 205U);
+  EXPECT_EQ(predicted.outputs.size(), 205U * kClasses);
+  for (std::uint32_t i = 0; i < predicted.samples.size(); ++i) EXPECT_EQ(predicted.samples[i], i);
+  return made.model.parameter_hash();
+}
+
+TEST(EveryStrategy, FitsEvaluatesAndPredicts) {
+  walk([](Strategy&) { return fit_with(kToyOptions); });
+}
+
+TEST(EveryStrategy, Accumulates) {
+  DistributedOptions options = kToyOptions;
+  options.accumulate = 2;
+  walk([&](Strategy&) { return fit_with(options); });
+}
+
+TEST(EveryStrategy, Clips) {
+  DistributedOptions options = kToyOptions;
+  options.schedule.learning_rate = 1.0;
+  options.clip_norm = 0.05;
+  walk([&](Strategy&) { return fit_with(options); });
+}
+
+std::string looped(Strategy& strategy) {
+  Made made;
+  for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+    for (const DistributedBatch& batch : strategy.distribute(toy_batches()).epoch(epoch)) {
+      const auto losses = strategy.run(
+          [&](ReplicaContext& here, const StepBatch& mine) {
+            return toy_step(here, made.model, made.sgd, mine);
+          },
+          batch);
+      EXPECT_LT(strategy.reduce(ReduceOp::kSum, losses), 100.0);
+    }
+  }
+  return made.model.parameter_hash();
+}
+
+TEST(EveryStrategy, ALoopOfTheProgramsOwnGivesWhatFitDoes) {
+  for (const Way& way : every_way()) {
+    SCOPED_TRACE(way.name);
+    const std::string fitted = way.run([](Strategy&) { return fit_with(kToyOptions); });
+    EXPECT_EQ(way.run(looped) == fitted, way.repeats);
+  }
+}
+
+TEST(EveryStrategy, Normalises) {
+  walk([](Strategy&) {
+    StrategyModel model([] {
+      auto network = std::make_unique<Sequential>();
+      network->add<Linear>("first", kFeatures, 8, Initialization::kHe, 3);
+      network->add<BatchNorm>("norm", 8);
+      network->add<Linear>("last", 8, kClasses, Initialization::kGlorot, 3);
+      return network;
+    });
+    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    model.compile(sgd, classification_loss);
+    model.fit(toy_batches(200, 20), {.epochs = 4});
+    const Metrics scored = model.evaluate(toy_batches());
+    EXPECT_GT(scored.accuracy(), 0.5);
+    // Statistics travel with the variables: they have left where they began.
+    EXPECT_NE(model.here().statistics().front().values[0], 0.0F);
+    return model.parameter_hash() + std::to_string(scored.loss());
+  });
+}
+
+struct Left {
+  std::size_t events = 0;
+  std::uint64_t step = 0;  // of the newest checkpoint
+};
+
+Left left_in(const std::string& folder) {
+  Left left;
+  for (const auto& one : std::filesystem::directory_iterator(folder)) {
+    const std::string name = one.path().filename();
+    left.events += name.starts_with("events.out.tfevents.") ? 1U : 0U;
+    if (!name.starts_with("step-")) continue;
+    left.step = std::max<std::uint64_t>(left.step, std::stoull(name.substr(5)));
+  }
+  return left;
+}
+
+// A training with all duties that is stopped, as by SIGTERM, and goes on in the same folder.
+TEST(EveryStrategy, StopsSavesAndGoesOn) {
+  for (const Way& way : every_way()) {
+    SCOPED_TRACE(way.name);
+    const TemporaryFolder folder;
+    const auto run = [&](const std::string& logdir, std::size_t steps, double seconds) {
+      return way.run([&, steps, seconds](Strategy&) {
+        Made made;
+        const Dataset data = toy_batches();
+        RunSettings settings;
+        settings.steps = steps;
+        settings.log_every = 10;
+        settings.supervisor.logdir = logdir;
+        settings.supervisor.max_seconds = seconds;
+        const Training training{.data = data, .test = data, .epochs = 1'000'000};
+        const int code = train(made.model, training, settings);
+        return std::to_string(code) + (code == 0 ? " " + made.model.parameter_hash() : "");
+      });
+    };
+    EXPECT_EQ(run(folder.path(), 0, 0.3), "75");
+    const Left left = left_in(folder.path());
+    EXPECT_EQ(left.events, 1U);
+    EXPECT_GT(left.step, 0U);
+    const std::string resumed = run(folder.path(), left.step + 20, 0.0);
+    EXPECT_THAT(resumed, testing::StartsWith("0 "));
+    EXPECT_GE(left_in(folder.path()).step, left.step + 20);
+    if (!way.repeats) continue;
+    EXPECT_EQ(run("", left.step + 20, 0.0), resumed);
+  }
+}
+
+TEST(EveryStrategy, StopsEarly) {
+  walk([](Strategy&) {
+    DistributedOptions options = kToyOptions;
+    options.schedule.learning_rate = 1e-12;  // nothing is learned
+    Made made(options);
+    const Dataset data = toy_batches();
+    RunSettings settings;
+    settings.stop_early = true;
+    settings.patience = 2;
+    const Training training{.data = data, .test = data, .epochs = 1'000'000};
+    EXPECT_EQ(train(made.model, training, settings), 0);
+    return made.model.parameter_hash();
+  });
+}
+
+}  // namespace
+}  // namespace ronde::trainer::server
