@@ -125,7 +125,7 @@ def check_nothing_is_left():
         late.finish(job, SECONDS, f"the end after {number.name}")
         late.until(lambda: not left(marker), SECONDS, f"the end of all processes of {shlex.join(command)}")
     links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
-    files = [str(path) for folder in ("/run/netns", "/tmp") for path in pathlib.Path(folder).glob("*ronde-[0-9]*")]
+    files = [str(path) for folder in ("/run/netns", "/tmp") for path in pathlib.Path(folder).glob("*ronde-[0-9]*-*")]
     if "port1@" in links or files:
         fail(f"left behind: {files}\n{links}")
 

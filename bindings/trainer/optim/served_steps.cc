@@ -36,6 +36,7 @@ StepResult DistributedOptimizer::push_and_pull() {
   double samples = static_cast<double>(samples_);
   if (!is_served_) {
     std::vector<std::uint64_t> before;
+    before.reserve(parameters_.size());
     for (const Parameter* const one : parameters_) before.push_back(hash_of(one->value()));
     take_served();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {

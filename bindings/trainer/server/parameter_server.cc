@@ -24,6 +24,7 @@ constexpr std::chrono::milliseconds kEndOfLoan{100};
 std::vector<Piece> pieces_of(const std::vector<Parameter*>& parameters, std::uint32_t servers,
                              const ParameterServerOptions& options) {
   std::vector<VariableSpec> specs;
+  specs.reserve(parameters.size() + options.statistics.size());
   for (const Parameter* const one : parameters) specs.push_back({one->name(), one->shape()});
   for (const StateTensor& one : options.statistics) specs.push_back({one.name, one.shape, true});
   return place(specs, servers, options.partition);

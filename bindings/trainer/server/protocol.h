@@ -259,6 +259,7 @@ class Shard {
   [[nodiscard]] Message hello_to_standby() const;
   void log(const Message& request, Messages& out);
   void apply(const Message& entry);
+  void create(const Member& member, const Message& entry);
   void join(const Message& entry);
   void take_push(const Message& entry);
   void end_round(const std::vector<const Message*>& pushes);

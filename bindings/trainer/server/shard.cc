@@ -142,18 +142,7 @@ void Shard::apply(const Message& entry) {
       join(entry);
       break;
     case Kind::kCreate:
-      try {
-        if (!created()) {
-          const VariableSpecs specs = VariableSpecs::of(entry.text);
-          variables_ = std::make_unique<Variables>(specs, entry.floats);
-          mode_ = specs.mode;
-          training_ = member->training;
-          for (Member& one : members_) one.unlike = unlike(one.address, one.training);
-        }
-        reply(entry, answer_of(Kind::kCreated));
-      } catch (const std::exception& error) {
-        reply(entry, answer_of(Kind::kRefused, error.what()));
-      }
+      create(*member, entry);
       break;
     case Kind::kNorm:
       member->held = entry;
@@ -193,6 +182,21 @@ void Shard::apply(const Message& entry) {
       break;
   }
   advance();
+}
+
+void Shard::create(const Member& member, const Message& entry) {
+  try {
+    if (!created()) {
+      const VariableSpecs specs = VariableSpecs::of(entry.text);
+      variables_ = std::make_unique<Variables>(specs, entry.floats);
+      mode_ = specs.mode;
+      training_ = member.training;
+      for (Member& one : members_) one.unlike = unlike(one.address, one.training);
+    }
+    reply(entry, answer_of(Kind::kCreated));
+  } catch (const std::exception& error) {
+    reply(entry, answer_of(Kind::kRefused, error.what()));
+  }
 }
 
 void Shard::join(const Message& entry) {

@@ -37,8 +37,8 @@ class OwnParts final : public DistributedEpoch::Reader {
 class OwnInput final : public DistributedEpoch::Reader {
  public:
   OwnInput(Strategy& strategy, const std::vector<Dataset>& shards, std::uint64_t epoch,
-           std::size_t first_step)
-      : strategy_(strategy), shards_(shards), own_(shards, epoch, first_step) {
+           std::uint32_t pipeline, std::size_t first_step)
+      : strategy_(strategy), shards_(shards), own_(shards, epoch, first_step), pipeline_(pipeline) {
     for (const Dataset& one : shards) mine_.push_back(one.no_samples());
   }
   bool next(Parts& parts) override {
@@ -51,6 +51,10 @@ class OwnInput final : public DistributedEpoch::Reader {
     for (std::size_t i = 0; i < mine_.size(); ++i) {
       if (more) {
         mine_[i] = own[i];
+        // Each process counts its samples from 0, and must not drop what another one drops.
+        for (Batch& part : mine_[i].parts) {
+          for (std::uint32_t& one : part.repetitions) one += pipeline_ << 20U;
+        }
       } else {
         mine_[i] = shards_[i].no_samples();  // others have more, and wait for this one
       }
@@ -64,6 +68,7 @@ class OwnInput final : public DistributedEpoch::Reader {
   Strategy& strategy_;
   const std::vector<Dataset> shards_;
   OwnParts own_;
+  const std::uint32_t pipeline_;
   std::vector<StepBatch> mine_;
 };
 
@@ -140,17 +145,18 @@ DistributedDataset Strategy::distribute_from_chief(const Dataset& data) {
 DistributedDataset Strategy::distribute_from(
     const std::function<Dataset(const InputContext&)>& input) {
   require_usable("distribute_from()");
-  const Dataset data = input(
-      {.num_input_pipelines = processes(),
-       .input_pipeline_id = static_cast<std::size_t>(contexts_.front()->rank()) / contexts_.size(),
-       .num_replicas_in_sync = replicas_});
+  const auto pipeline = static_cast<std::size_t>(contexts_.front()->rank()) / contexts_.size();
+  const Dataset data = input({.num_input_pipelines = processes(),
+                              .input_pipeline_id = pipeline,
+                              .num_replicas_in_sync = replicas_});
   std::vector<Dataset> shards;
   shards.reserve(contexts_.size());
   for (std::size_t i = 0; i < contexts_.size(); ++i) {
     shards.push_back(data.shard(i, contexts_.size()));
   }
-  return DistributedDataset([this, shards](std::uint64_t epoch, std::size_t first_step) {
-    return std::make_unique<OwnInput>(*this, shards, epoch, first_step);
+  return DistributedDataset([this, shards, pipeline](std::uint64_t epoch, std::size_t first_step) {
+    return std::make_unique<OwnInput>(*this, shards, epoch, static_cast<std::uint32_t>(pipeline),
+                                      first_step);
   });
 }
 

@@ -142,6 +142,12 @@ TrainingReplica StrategyModel::training_of(ReplicaContext& here) {
 
 FitResult StrategyModel::fit(const Dataset& data, const FitOptions& options,
                              const CallbackMaker& callbacks, const Dataset* validation) {
+  FitOptions counted = options;
+  if (options.first_epoch == 0 && options.first_step == 0) {
+    counted.first_epoch += epochs_;
+    counted.epochs += epochs_;
+  }
+  epochs_ = counted.epochs;
   return train([&](const TrainingReplica& one) {
            const auto owned = callbacks ? callbacks(one) : decltype(callbacks(one))();
            std::vector<Callback*> called;
@@ -149,7 +155,7 @@ FitResult StrategyModel::fit(const Dataset& data, const FitOptions& options,
            for (const auto& callback : owned) called.push_back(callback.get());
            std::optional<Dataset> validated;
            if (validation != nullptr) validated = one.here.shard_to_score(*validation);
-           return trainer::fit(one.replica(), one.learner, one.shard(data), options, called,
+           return trainer::fit(one.replica(), one.learner, one.shard(data), counted, called,
                                validated ? &*validated : nullptr);
          })
       .values()

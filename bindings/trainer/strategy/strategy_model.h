@@ -111,7 +111,8 @@ class StrategyModel {
   void compile(StrategyOptimizer& optimizer, const LossFunction& loss,
                const std::vector<Metric>& metrics = {}, std::uint64_t seed = 1);
   // `data` in batches of all replicas together, and not cut between them: loop/fit.h has the rest.
-  // A callback must come from the maker, since each replica calls its own.
+  // A callback must come from the maker, since each replica calls its own. Epochs are counted from
+  // call to call, unless the options say where one begins: each has an order and masks of its own.
   FitResult fit(const Dataset& data, const FitOptions& options = {},
                 const CallbackMaker& callbacks = {}, const Dataset* validation = nullptr);
   [[nodiscard]] Metrics evaluate(const Dataset& data);
@@ -170,6 +171,7 @@ class StrategyModel {
   Strategy& strategy_;
   std::vector<Copy> copies_;
   StrategyOptimizer* optimizer_ = nullptr;
+  std::size_t epochs_ = 0;  // of all calls of fit()
 };
 
 }  // namespace ronde::trainer

@@ -156,7 +156,7 @@ void StepsToRun::answer(Value result, const std::string& failed) {
   message.kind = failed.empty() ? Kind::kResult : Kind::kFailed;
   message.to = inside_->task.from;
   message.sequence = inside_->task.sequence;
-  message.text = failed.empty() ? std::move(result.text) : failed;
+  message.text = failed.empty() ? result.text : failed;
   message.floats = Floats::of(std::move(result.numbers));
   inside_->runner.answer(std::move(message));
 }

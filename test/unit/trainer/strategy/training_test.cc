@@ -161,6 +161,19 @@ TEST(Models, ABatchIsCutBetweenTheReplicas) {
   EXPECT_EQ(taken, 10);
 }
 
+TEST(Models, FitCalledTwiceIsOneCallOfTwiceTheEpochs) {
+  const auto hash_after = [](int calls, std::size_t epochs) {
+    Mirrored strategy(2);
+    const Scope scope(strategy);
+    StrategyModel model(toy_network);
+    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    model.compile(sgd, classification_loss);
+    for (int i = 0; i < calls; ++i) model.fit(toy_batches(), {.epochs = epochs});
+    return model.parameter_hash();
+  };
+  EXPECT_EQ(hash_after(2, 1), hash_after(1, 2));
+}
+
 class WaysToFeed : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(WaysToFeed, GiveTheSameBits) {
