@@ -416,6 +416,29 @@ def late_one():
     assert "the chief has closed the job, while worker 1 was not heard: it ends" in text, text
 
 
+def terminated():
+    """SIGTERM to the chief or to a worker saves the state and ends every task with 75; started again, sync has the bits."""
+    flags = ["--steps", "60", "--test-images", "100", "--log-every", "1", "--mode", "sync"]
+
+    def run(*more, code=0, hit=None):
+        job = Job(2, 2, *flags, *more, program=IMAGES)
+        servers = [job.start("ps", i) for i in range(2)]
+        workers = [job.start("worker", i) for i in range(2)]
+        if hit is not None:
+            workers[0].wait_for(r"step [1-9]\d*: ")
+            workers[hit].kill(signal.SIGTERM)
+        texts = [task.wait(code) for task in workers]
+        for one in servers:
+            one.wait()
+        return texts[0]
+    whole = re.search(r"param_hash=\w+", run()).group(0)
+    for hit in range(2):
+        log = WORK / f"terminated{hit}"
+        run("--logdir", log, "--slow_ms", "20", code=75, hit=hit)
+        text = run("--logdir", log)
+        assert whole in text, (whole, text)
+
+
 def main():
     try:
         globals()[sys.argv[1]]()
