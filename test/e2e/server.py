@@ -146,7 +146,7 @@ def kills():
     pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+),(\d+)", text).groups()]
     assert sum(pushes) == number(text, "global_step") >= 12000, text
     assert min(pushes) > 0, text
-    assert number(text, "test_accuracy") >= 0.87, text
+    assert number(text, "test_accuracy") >= 0.85, text
     print(text.splitlines()[-1])
 
 
@@ -329,6 +329,14 @@ def lost():
     text = chief.wait()
     assert "worker 1 was lost before it was done: what it had still to learn is not learned" in text, text
     assert re.search(r"ps 0: worker 1 has not been heard for 1 s: nobody waits", server.wait()), server.text()
+    # Without any worker the training is not over.
+    job = Job(1, 1, *SOON, "--slow_ms", "3", "--worker_timeout", "1", "--logdir", WORK / "lost", chief=True)
+    server, chief, other = job.start("ps", 0), job.start("chief", 0), job.start("worker", 0)
+    server.wait_for("worker 0 is there")
+    other.kill()
+    text = chief.wait(75)
+    assert "all workers are gone without a word: start all tasks again to go on" in text, text
+    server.wait()
     job = Job(1, 2, *SOON, "--slow_ms", "3", "--worker_timeout", "1", "--deadline", "4")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*: ")
@@ -369,6 +377,15 @@ def feed():
     for task in tasks:
         task.wait()
     assert number(text, "global_step") == 40 and number(text, "test_accuracy") > 0.3, text
+    # The rates of a schedule travel too: the bits are those of one process.
+    flags = ["--steps", "20", "--test-images", "100", "--schedule", "linear", "--warmup", "3"]
+    job = Job(1, 1, *flags, "--mode", "sync", "--feed", "chief", chief=True, program=IMAGES)
+    tasks = [job.start("ps", 0), job.start("worker", 0)]
+    fed = job.start("chief", 0).wait()
+    for task in tasks:
+        task.wait()
+    alone = Task("alone", [IMAGES, *flags]).wait()
+    assert re.search(r"param_hash=\S+", alone).group(0) in fed, alone + fed
     # The images of a step, and of each its label, its number and how often it came before; and a pull at the beginning.
     images = 4 * 784 * 128
     assert images < number(text, "chief_bytes_per_step") < 1.3 * images, text
@@ -419,6 +436,13 @@ def late_one():
 def terminated():
     """SIGTERM to the chief or to a worker saves the state and ends every task with 75; started again, sync has the bits."""
     flags = ["--steps", "60", "--test-images", "100", "--log-every", "1", "--mode", "sync"]
+
+    # A launcher tells all processes, also those that serve.
+    job = Task("all", [f"{BIN}/ronderun", "-n", "3", IMAGES, "--servers", "1", *flags, "--slow_ms", "20",
+                       "--logdir", WORK / "all"])
+    job.wait_for(r"step [1-9]\d*: ")
+    job.kill(signal.SIGTERM)
+    assert "stopped after step" in job.wait(75), job.text()
 
     def run(*more, code=0, hit=None):
         job = Job(2, 2, *flags, *more, program=IMAGES)

@@ -45,8 +45,10 @@ void SaveCheckpoints::on_end(TrainingState& state) {
 
 void SaveCheckpoints::on_epoch(TrainingState& state) {
   if (!state.epoch_is_over) return;
-  supervisor_.numbers()[kLastEpochLoss] = state.training.loss();
-  supervisor_.epoch_done(watched_loss(state));
+  if (state.training.samples > 0.0) supervisor_.numbers()[kLastEpochLoss] = state.training.loss();
+  // A chief that only looks on has no loss of its own.
+  const bool knows = state.training.samples > 0.0 || state.validation.samples > 0.0;
+  supervisor_.epoch_done(knows ? std::optional(watched_loss(state)) : std::nullopt);
 }
 
 void LogMetrics::on_start(TrainingState& state) {
@@ -112,9 +114,11 @@ void LogMetrics::on_step(TrainingState& state) {
 void LogMetrics::on_epoch(TrainingState& state) {
   if (!state.epoch_is_over) return;
   last_samples_ = 0;
-  Values values{{"epoch/loss", state.training.loss()},
-                {"epoch/accuracy", state.training.accuracy()},
-                {"epoch/number", static_cast<double>(state.epoch + 1)}};
+  Values values{{"epoch/number", static_cast<double>(state.epoch + 1)}};
+  if (state.training.samples > 0.0) {
+    values["epoch/loss"] = state.training.loss();
+    values["epoch/accuracy"] = state.training.accuracy();
+  }
   if (state.validation.samples > 0.0) {
     values["validation/loss"] = state.validation.loss();
     values["validation/accuracy"] = state.validation.accuracy();

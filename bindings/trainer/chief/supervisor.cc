@@ -130,6 +130,10 @@ void Supervisor::begin() {
     if (is_chief()) restore_on_chief();
   });
   share_state();
+  if (is_chief() || served() != nullptr) {  // what any task is told, all are
+    const auto left = seconds_to_stop(options_.max_seconds, saves_ || served() != nullptr);
+    if (left) stop_at_ = steady_seconds() + *left;
+  }
   sums_before_ = state_.epoch_sums;
   keep_statistics();
   last_save_ = steady_seconds();
@@ -171,8 +175,6 @@ void Supervisor::restore_on_chief() {
       checkpoints_->set_finished({});  // of another training, or of a shorter one
     }
   }
-  const auto left = seconds_to_stop(options_.max_seconds, checkpoints_ != nullptr);
-  if (left) stop_at_ = steady_seconds() + *left;
   if (found) {
     state_ = std::move(*found);
     saved_step_ = state_.global_step;

@@ -74,6 +74,7 @@ void HostLearner::step(const StepBatch& batch, std::uint64_t epoch) {
   ServedPath* const servers = served();
   last_step_ = {};
   if (servers != nullptr && servers->sends_data()) {
+    optimizer_.set_global_step(servers->global_step());
     const auto [loss, correct, samples] =
         servers->send_batch(batch, epoch, optimizer_.learning_rate_now());
     last_step_ = {loss, correct, samples};
@@ -126,7 +127,13 @@ void HostLearner::take_step(const StepBatch& batch, std::uint64_t epoch) {
   }
 }
 
-Metrics HostLearner::take_metrics() { return std::exchange(metrics_, {}); }
+Metrics HostLearner::take_metrics() {
+  if (ServedPath* const servers = served(); servers != nullptr && servers->sends_data()) {
+    const auto [loss, correct, samples] = servers->finish_sent();
+    metrics_.add(Metrics{loss, correct, samples});
+  }
+  return std::exchange(metrics_, {});
+}
 
 Metrics HostLearner::evaluate(const Batch& batch) {
   return metrics_of(loss_(outputs(batch, false, 0), batch, std::max<std::size_t>(1, batch.size())));

@@ -56,6 +56,8 @@ class ServedPath {
   // have answered meanwhile.
   [[nodiscard]] virtual bool sends_data() const = 0;
   virtual Sums send_batch(const StepBatch& batch, std::uint64_t epoch, double rate) = 0;
+  // What they have answered since, once they have answered all that was sent.
+  virtual Sums finish_sent() = 0;
 
   // Before the first pull: what tasks that say it must say alike.
   virtual void alike(const std::string& name, const std::string& value) = 0;

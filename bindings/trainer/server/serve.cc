@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "bindings/trainer/chief/stop_signals.h"
 #include "bindings/trainer/loop/replica.h"
 #include "bindings/trainer/server/keys.h"
 #include "bindings/trainer/server/parameter_server.h"
@@ -53,6 +54,9 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
     const std::uint32_t next = (index + 1) % how.servers;
     post.connect({Role::kServer, next, 0}, tasks.servers.at(next));
   }
+  // A launcher that ends a job tells all of its processes: the others save what this one has.
+  const StopSignals signals;
+  bool said_stop = false;
   say(name + " serves at " + tasks.servers[index]);
   const double start = steady_seconds();
   double tick = start;
@@ -64,6 +68,10 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
       for (const Message& one : state.on_message(steady_seconds(), message)) post.send(one);
     }
     const double now = steady_seconds();
+    if (signals.stop_asked() && !std::exchange(said_stop, true)) {
+      say(name +
+          " is to stop: it serves until the chief has closed the job; a second SIGTERM ends it");
+    }
     if (state.deposed()) {
       throw TrainerError(name +
                          " was silent for so long that another server has its variables: "

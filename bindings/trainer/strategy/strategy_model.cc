@@ -52,6 +52,8 @@ StrategyOptimizer::StrategyOptimizer(StrategyModel& model, const OptimizerOption
     auto optimizer = make_optimizer(how, copy.parameters());
     if (strategy.shares_variables() && i != 0) optimizer->read_state_of(*copies_[0]->optimizer);
     DistributedOptions complete = strategy.completed(options, i);
+    // Who is sent its batches is sent their rates, and cannot know how many steps there are.
+    if (!strategy.reads_data()) complete.schedule = {};
     auto served = strategy.served_path(copy, how, *optimizer, complete);
     complete.served = served.get();
     auto distributed = std::make_unique<DistributedOptimizer>(

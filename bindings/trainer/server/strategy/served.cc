@@ -164,11 +164,13 @@ void Served::end() {
   if (!all.is_chief()) return all.wait_for(done);
   counts_ = all.wait_for_workers();
   for (const std::string& one : counts_.lost) {
-    const std::string line =
-        one + " was lost before it was done: what it had still to learn is not learned";
-    options_.say ? options_.say(line) : static_cast<void>(std::puts(line.c_str()));
+    say(one + " was lost before it was done: what it had still to learn is not learned");
   }
   all.say_end(done);
+}
+
+void Served::say(const std::string& line) const {
+  options_.say ? options_.say(line) : static_cast<void>(std::puts(line.c_str()));
 }
 
 // A chief that takes no steps hears of those of the workers so.
@@ -184,8 +186,12 @@ bool Served::await_batch(StepBatch& batch, std::uint64_t& epoch) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     look();
     const ServerCounts now = servers().counts();
-    if (servers().is_chief() && now.there == 0 && now.expected == 0 && stop_ == Stop::kNo)
-      stop_ = Stop::kEnded;
+    if (servers().is_chief() && now.there == 0 && now.expected == 0 && stop_ == Stop::kNo) {
+      // Where nobody has come to the end of it the training is not over.
+      const bool alone = now.lost.size() == workers();
+      stop_ = alone ? Stop::kStopped : Stop::kEnded;
+      if (alone) say("all workers are gone without a word: start all tasks again to go on");
+    }
     return false;
   }
   // A round of sync waits for its part; otherwise nobody waits for one that has none.
@@ -261,6 +267,11 @@ void Served::finish_part() {
 
 void Served::drain() {
   while (!running_.empty()) finish_part();
+}
+
+ServedPath::Sums Served::finish_sent() {
+  drain();
+  return std::exchange(answered_, {});
 }
 
 std::string Served::words() {

@@ -54,6 +54,7 @@ class Served final : public ServedPath {
   void answer(const Sums& sums) override;
   [[nodiscard]] bool sends_data() const override;
   Sums send_batch(const StepBatch& batch, std::uint64_t epoch, double rate) override;
+  Sums finish_sent() override;
   void alike(const std::string& name, const std::string& value) override {
     options_.alike.emplace_back(name + "-" + std::to_string(options_.alike.size()), value);
   }
@@ -70,6 +71,7 @@ class Served final : public ServedPath {
   [[nodiscard]] ParameterServer& servers();
   template <typename Call>
   void timed(const Call& call);
+  void say(const std::string& line) const;
   void look();
   void drain();
   void finish_part();

@@ -19,6 +19,14 @@ void server::check_tasks(const Tasks& tasks, const ServedOptions& options) {
         "--feed chief needs a task that is the chief and no worker: name it in --chief_hosts",
         kExitConfiguration);
   }
+  if (backups != 0 && options.servers.mode.mode != server::Mode::kSync) {
+    throw TrainerError("--backup_workers is for --mode sync: in others nobody waits for a round",
+                       kExitConfiguration);
+  }
+  if (options.servers.mode.scale_by_staleness && options.servers.mode.mode == server::Mode::kSync) {
+    throw TrainerError("--scale_by_staleness is for --mode async and stale=k: in sync nothing is",
+                       kExitConfiguration);
+  }
   if (backups >= tasks.workers.size()) {
     throw TrainerError("--backup_workers is " + std::to_string(backups) + " of " +
                            std::to_string(tasks.workers.size()) +
@@ -59,6 +67,11 @@ std::unique_ptr<ServedPath> ParameterServer::served_path(const Model& model,
   if (job_->servers != nullptr) {
     throw TrainerError(
         "servers have the variables of one model, and another optimiser is made: use one",
+        kExitConfiguration);
+  }
+  if (job_->options.fed && options.accumulate != 1) {
+    throw TrainerError(
+        "--accumulate is for workers that read their data: with --feed chief use a smaller batch",
         kExitConfiguration);
   }
   return std::make_unique<server::Served>(job_, model.parameters(), model.statistics(), how,
