@@ -65,7 +65,9 @@ def wrong_flags():
             ([*hosts, "--job_name=worker", "--strategy=mirrored"], 2, "--strategy mirrored has no servers"),
             ([*hosts, "--job_name=worker", "--strategy=onedevice"], 2, "--strategy onedevice has no servers"),
             ([*hosts, "--job_name=worker", "--feed=chief"], 78, "name it in --chief_hosts"),
-            ([*hosts, "--job_name=worker", "--backup_workers=1"], 78, "one must be left to wait for"),
+            ([*hosts, "--job_name=worker", "--mode=sync", "--backup_workers=1"], 78, "one must be left to wait for"),
+            ([*hosts, "--job_name=worker", "--backup_workers=1"], 78, "--backup_workers is for --mode sync"),
+            ([*hosts, "--job_name=worker", "--mode=sync", "--scale_by_staleness=on"], 78, "--scale_by_staleness is for --mode async"),
             (["--servers=1"], 78, "--servers is 1 in a job of 1 ranks: start more ranks")]
     for flags, code, line in walk:
         text = Task("wrong", [LINE, *flags]).wait(code)
