@@ -91,7 +91,7 @@ template <typename Number, typename Target, typename Holds>
       "a number from 0 to below 1");
 }
 
-// Of a bool, 0 or 1.
+// The type of a flag's bounds; a bool's flag takes 0 and 1.
 template <std::integral Number>
 using Wide = std::conditional_t<std::is_signed_v<Number>, std::int64_t, std::uint64_t>;
 

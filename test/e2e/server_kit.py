@@ -99,3 +99,17 @@ def losses(text):
 def ranks(count):
     """How so many are started."""
     return [MPIRUN, "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-n", str(count)]
+
+
+def run_check(checks):
+    """The check that the command line names, of those that a script has."""
+    try:
+        checks[sys.argv[1]]()
+    except BaseException:
+        for one in STARTED:
+            print(f"--- {one.name}, {one.process.poll()}:\n{one.text()[-3000:]}")
+        raise
+    finally:
+        for one in STARTED:
+            if one.process.poll() is None:
+                one.process.kill()

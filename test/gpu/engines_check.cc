@@ -180,7 +180,7 @@ bool has_device() {
   return memory != nullptr;
 }
 
-int run(std::span<char* const> only) {
+std::vector<Case> all_cases() {
   std::vector<Case> cases{make_case("engine_1", 1, Sharing::kNccl, check_all, End::kClosed)};
   const auto add_all = [&](const std::string& path, Sharing sharing, int ranks) {
     const std::string of = path + "_" + std::to_string(ranks);
@@ -194,17 +194,13 @@ int run(std::span<char* const> only) {
   add_all("nccl", Sharing::kNccl, 3);
   add_all("staged", Sharing::kStaged, 2);
   add_all("staged", Sharing::kStaged, 4);
-  return run_cases(cases, only, has_device);
+  return cases;
 }
 
 }  // namespace
 }  // namespace ronde::gpu_test
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::printf("usage: gpu_engines <plug-in> [case]...\n");
-    return 2;
-  }
-  ronde::gpu_test::set_plugin(argv[1]);
-  return ronde::gpu_test::run(std::span(argv, static_cast<std::size_t>(argc)).subspan(2));
+  using namespace ronde::gpu_test;
+  return run_program({argv, static_cast<std::size_t>(argc)}, all_cases(), has_device);
 }

@@ -201,33 +201,19 @@ void check_broken_device(PluginRank& rank) {
               std::string("the error has CUDA's words: ") + text.data());
 }
 
-Case make_case(const char* name, int ranks, void (*check)(PluginRank&)) {
-  return {name, ranks, Sharing::kNccl, [check](int rank, int size, Meeting& meeting) {
-            PluginRank me(rank, size, meeting);
-            check(me);
-            me.close();
-            return me.wrong() == 0 ? 0 : 1;
-          }};
-}
-
 }  // namespace
 }  // namespace ronde::gpu_test
 
 int main(int argc, char** argv) {
   using namespace ronde::gpu_test;
-  if (argc < 2) {
-    std::printf("usage: gpu_hazards <libronde_cuda.so> [case]...\n");
-    return 2;
-  }
-  set_plugin(argv[1]);
   const std::vector<Case> cases{
-      make_case("many_batches", 2, check_many_batches),
-      make_case("queues", 2, check_queues),
-      make_case("allocation", 1, check_allocation),
-      make_case("freed_result", 1, check_freed_result),
-      make_case("callbacks_of_one", 1, check_callbacks),
-      make_case("callbacks_of_two", 2, check_callbacks),
-      make_case("broken_device", 1, check_broken_device),
+      plugin_case("many_batches", 2, Sharing::kNccl, check_many_batches),
+      plugin_case("queues", 2, Sharing::kNccl, check_queues),
+      plugin_case("allocation", 1, Sharing::kNccl, check_allocation),
+      plugin_case("freed_result", 1, Sharing::kNccl, check_freed_result),
+      plugin_case("callbacks_of_one", 1, Sharing::kNccl, check_callbacks),
+      plugin_case("callbacks_of_two", 2, Sharing::kNccl, check_callbacks),
+      plugin_case("broken_device", 1, Sharing::kNccl, check_broken_device),
   };
-  return run_cases(cases, std::span(argv, static_cast<std::size_t>(argc)).subspan(2), has_gpu);
+  return run_program({argv, static_cast<std::size_t>(argc)}, cases, has_gpu);
 }

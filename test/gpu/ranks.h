@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdio>
+#include <cstdlib>
+#include <span>
 #include <string>
 
 #include "test/device/device.h"
@@ -58,10 +60,32 @@ class PluginRank : public Findings, public device_test::DeviceRank {
   Meeting& meeting_;
 };
 
+// A check of the plug-in, whose engine closes after it.
+inline Case plugin_case(const std::string& name, int ranks, Sharing sharing,
+                        void (*check)(PluginRank&)) {
+  return {name, ranks, sharing, [check](int rank, int size, Meeting& meeting) {
+            PluginRank me(rank, size, meeting);
+            check(me);
+            me.close();
+            return me.wrong() == 0 ? 0 : 1;
+          }};
+}
+
 // The plug-in's name goes by the environment, as with every test of a device.
 inline void set_plugin(const char* library) {
   ::setenv("RONDE_DEVICE_PLUGIN", library, 1);
   ::setenv("RONDE_PLUGIN_PATH", library, 1);
+}
+
+// A program of such cases: <program> <libronde_cuda.so> [case]... Returns its exit code.
+inline int run_program(std::span<char* const> arguments, std::span<const Case> cases,
+                       bool (*has_device)()) {
+  if (arguments.size() < 2) {
+    std::printf("usage: %s <libronde_cuda.so> [case]...\n", arguments[0]);
+    return 2;
+  }
+  set_plugin(arguments[1]);
+  return run_cases(cases, arguments.subspan(2), has_device);
 }
 
 }  // namespace ronde::gpu_test

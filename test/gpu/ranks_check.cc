@@ -133,38 +133,24 @@ void check_abort(PluginRank& rank) {
   rank.expect(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5), "in time");
 }
 
-Case make_case(const char* name, int ranks, Sharing sharing, void (*check)(PluginRank&)) {
-  return {name, ranks, sharing, [check](int rank, int size, Meeting& meeting) {
-            PluginRank me(rank, size, meeting);
-            check(me);
-            me.close();
-            return me.wrong() == 0 ? 0 : 1;
-          }};
-}
-
 }  // namespace
 }  // namespace ronde::gpu_test
 
 int main(int argc, char** argv) {
   using namespace ronde::gpu_test;
-  if (argc < 2) {
-    std::printf("usage: gpu_ranks <libronde_cuda.so> [case]...\n");
-    return 2;
-  }
-  set_plugin(argv[1]);
   const std::vector<Case> cases{
-      make_case("one_rank", 1, Sharing::kNccl, check_all),
-      make_case("two_ranks_nccl", 2, Sharing::kNccl, check_all),
-      make_case("three_ranks_nccl", 3, Sharing::kNccl, check_all),
-      make_case("two_ranks_staged", 2, Sharing::kStaged, check_staged),
-      make_case("four_ranks_staged", 4, Sharing::kStaged, check_staged),
-      make_case("death_of_two", 2, Sharing::kNccl, check_death_before),
-      make_case("death_of_three", 3, Sharing::kNccl, check_death_before),
-      make_case("death_in_kernel_of_two", 2, Sharing::kNccl, check_death_in_kernel),
-      make_case("death_in_kernel_of_three", 3, Sharing::kNccl, check_death_in_kernel),
-      make_case("abort_of_one", 1, Sharing::kNccl, check_abort),
-      make_case("abort_of_two", 2, Sharing::kNccl, check_abort),
-      make_case("abort_of_three", 3, Sharing::kNccl, check_abort),
+      plugin_case("one_rank", 1, Sharing::kNccl, check_all),
+      plugin_case("two_ranks_nccl", 2, Sharing::kNccl, check_all),
+      plugin_case("three_ranks_nccl", 3, Sharing::kNccl, check_all),
+      plugin_case("two_ranks_staged", 2, Sharing::kStaged, check_staged),
+      plugin_case("four_ranks_staged", 4, Sharing::kStaged, check_staged),
+      plugin_case("death_of_two", 2, Sharing::kNccl, check_death_before),
+      plugin_case("death_of_three", 3, Sharing::kNccl, check_death_before),
+      plugin_case("death_in_kernel_of_two", 2, Sharing::kNccl, check_death_in_kernel),
+      plugin_case("death_in_kernel_of_three", 3, Sharing::kNccl, check_death_in_kernel),
+      plugin_case("abort_of_one", 1, Sharing::kNccl, check_abort),
+      plugin_case("abort_of_two", 2, Sharing::kNccl, check_abort),
+      plugin_case("abort_of_three", 3, Sharing::kNccl, check_abort),
   };
-  return run_cases(cases, std::span(argv, static_cast<std::size_t>(argc)).subspan(2), has_gpu);
+  return run_program({argv, static_cast<std::size_t>(argc)}, cases, has_gpu);
 }

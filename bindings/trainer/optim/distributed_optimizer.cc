@@ -262,12 +262,7 @@ StepResult DistributedOptimizer::step() {
   options_.sum_gradients ? options_.sum_gradients(parameters_) : averager_.wait();
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
-  try {
-    result.norm = norm_of_gradients();
-  } catch (const NotFinite&) {
-    put_statistics_back();
-    throw;
-  }
+  result.norm = finite_norm();
   if (options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
     scale_gradients(clipping_factor(options_.clip_norm, result.norm));
   }
@@ -280,6 +275,16 @@ StepResult DistributedOptimizer::step() {
   if (++steps_here_ == 1) require_samples_of_all_ranks();
   if (steps_here_ == 1 || steps_here_ % check_every_ == 0) require_same_replicas();
   return result;
+}
+
+// A step that fails has not happened, for the statistics either.
+double DistributedOptimizer::finite_norm() {
+  try {
+    return norm_of_gradients();
+  } catch (const NotFinite&) {
+    put_statistics_back();
+    throw;
+  }
 }
 
 void DistributedOptimizer::update(double rate) {

@@ -191,6 +191,7 @@ class DistributedOptimizer {
   void submit_held_back();
   // Throws NotFinite.
   [[nodiscard]] double norm_of_gradients() const;
+  [[nodiscard]] double finite_norm();
   void scale_gradients(float factor);
   void update(double rate);
   StepResult push_and_pull();

@@ -27,12 +27,7 @@ void DistributedOptimizer::take_served() {
 StepResult DistributedOptimizer::push_and_pull() {
   ServedPath& servers = *options_.served;
   StepResult result;
-  try {
-    result.norm = norm_of_gradients();
-  } catch (const NotFinite&) {
-    put_statistics_back();
-    throw;
-  }
+  result.norm = finite_norm();
   double samples = static_cast<double>(samples_);
   if (!is_served_) {
     std::vector<std::uint64_t> before;

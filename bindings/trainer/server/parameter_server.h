@@ -29,8 +29,8 @@ struct ParameterServerOptions {
   bool standby = false;
   // Numbers that travel beside the parameters: see VariableSpec::statistic.
   std::vector<StateTensor> statistics{};
-  // Of the parameters, on the chief: where state() puts what the servers' has kept. It must outlive
-  // the ParameterServer. Null: that has one of its own.
+  // On the chief: the optimiser of the parameters that state() fills with what the servers' own has
+  // kept. It must outlive the ParameterServer. Null: the ParameterServer makes one.
   Optimizer* mirror = nullptr;
   Flags alike{};                // what tasks must have alike besides, where they say it
   double deadline = 60.0;       // seconds of silence of a server, or of all (a server ends)

@@ -33,13 +33,12 @@
 // has: whatever a worker was told is there too, and a server that was taken over answers nothing,
 // since its standby no longer confirms it. Who takes over is decided by the chief alone, in views
 // with growing numbers: in a view a server is dead or not, and stays dead. So two servers never
-// both have a group. Without the chief nothing is taken over until it is back; what it must know
-// then, those have who live. A standby tells how many entries it has of the server before it, which
-// was there, therefore, and without any nothing is taken over. A server that was started again has
-// lost what it had: the chief hears the other start (from, in each answer), or the server itself
-// hears that its standby, which welcomes its hello, has entries of another start, answers nobody,
-// and says so: it is declared dead at once. As a standby it lacks what was confirmed: the server
-// before it hears the other start, too, and goes on without a standby.
+// both have a group. Without the chief nothing is taken over until it is back, and then it hears
+// from those who live how many entries each has of the server before it; where there are none
+// nothing is taken over. A server that was started again has lost what it had, and is declared dead
+// at once: the chief hears of the other start (from, in each answer), or the server of its standby
+// (which has entries of another start), answers nobody, and says so. As a standby it lacks what was
+// confirmed: the server before it hears of the other start, and goes on without a standby.
 #pragma once
 
 #include <array>
@@ -140,7 +139,7 @@ using Messages = std::vector<Message>;
 // Most servers of a job: what a view can hold.
 inline constexpr std::uint32_t kMostServers = 64;
 
-// Of the end of training n, from 0, a kStop says 4 n and one of these; the first two stop rounds.
+// A kStop carries 4 n, for the n-th training from 0, plus one of these; the first two stop rounds.
 enum End : std::uint64_t { kSaysEnded = 1, kSaysStopped = 2, kSaysAllDone = 3, kEnds = 4 };
 
 // Staleness 0 to 62, and all above.

@@ -45,6 +45,35 @@ TEST_F(CudaEngine, PacksSmallTensorsAndReducesLargeOnesInOneGroup) {
   });
 }
 
+// A stream of CUDA takes so much and then blocks the thread that could end it: behind a rank that
+// does not come only some batches are put there, and the others follow when it has come.
+TEST_F(CudaEngine, ARankThatDoesNotComeFillsNoStream) {
+  constexpr int kBatches = 100;
+  DeviceJob job(2);
+  job.run([&job](DeviceRank& rank) {
+    const DeviceMemory memory(floats(10, 1));
+    job.meet();
+    if (rank.rank() == 0) fakes().reset();
+    job.meet();
+    std::vector<ronde_plugin_work*> works;
+    const auto put_all = [&] {
+      for (int i = 0; i < kBatches; ++i)
+        works.push_back(rank.execute(Batch().add(memory, 10).get()));
+    };
+    if (rank.rank() == 1) {
+      put_all();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_GT(fakes().get("launches"), 0);
+      EXPECT_LT(fakes().get("launches"), kBatches / 2);
+    }
+    job.meet();
+    if (rank.rank() == 0) put_all();
+    for (ronde_plugin_work* const work : works) {
+      EXPECT_EQ(rank.finish(work), RONDE_PLUGIN_OK) << rank.text();
+    }
+  });
+}
+
 TEST_F(CudaEngine, OneSmallTensorIsNotPacked) {
   DeviceJob(1).run([](DeviceRank& rank) {
     const DeviceMemory one(floats(10, 1));

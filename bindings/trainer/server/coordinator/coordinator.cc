@@ -77,8 +77,9 @@ class Runner {
  private:
   void run(const std::stop_token& stop) {
     try {
-      while (!stop.stop_requested()) {
-        const auto messages = post_.receive(0.1);
+      for (bool ends = false; !ends;) {
+        ends = stop.stop_requested();  // what is to be said is said once more
+        const auto messages = post_.receive(ends ? 0.0 : 0.1);
         Messages out;
         {
           const std::lock_guard lock(mutex_);

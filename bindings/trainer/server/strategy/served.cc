@@ -45,7 +45,6 @@ Served::~Served() {
   if (!has_part_) return;
   try {
     parts_->answer({}, text_of(job_->tasks.self()) + " has failed: look at what it has printed");
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until it is sent
   } catch (const std::exception&) {
     return;  // it is given to another worker once this one is lost
   }

@@ -87,7 +87,8 @@ class Served final : public ServedPath {
   std::uint64_t pushes_ = 0;
   double waited_ = 0.0;
   ServerCounts counts_;  // at the end
-  // Of a worker that is fed, and of the chief that feeds.
+  // A worker that is sent its batches uses these; the chief that sends them, those from
+  // coordinator_ on.
   std::unique_ptr<StepsToRun> parts_;
   bool parts_are_over_ = false;
   bool has_part_ = false;  // which is not answered yet
