@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "bindings/trainer/chief/checkpoint_directory.h"
-#include "bindings/trainer/chief/checkpoint_names.h"
-#include "bindings/trainer/program/program.h"
+#include "bindings/trainer/fit/program/program.h"
+#include "bindings/trainer/keep/checkpoint_directory.h"
+#include "bindings/trainer/keep/checkpoint_names.h"
 
 namespace ronde::examples {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {

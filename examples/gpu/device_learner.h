@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bindings/trainer/data/images.h"
-#include "bindings/trainer/loop/learner.h"
+#include "bindings/trainer/fit/learner.h"
 #include "bindings/trainer/nn/model.h"
 #include "examples/gpu/device_math.h"
 

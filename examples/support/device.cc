@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "bindings/trainer/loop/agreement.h"
+#include "bindings/trainer/fit/agreement.h"
 #include "examples/gpu/device_learner.h"
 #include "examples/gpu/no_device.h"
 #include "examples/gpu/trainer_math.h"

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "bindings/trainer/data/fashion_mnist.h"
+#include "bindings/trainer/fit/program/flags.h"
+#include "bindings/trainer/fit/program/settings.h"
+#include "bindings/trainer/fit/program/training.h"
+#include "bindings/trainer/fit/strategy/strategy.h"
 #include "bindings/trainer/nn/model.h"
-#include "bindings/trainer/program/flags.h"
-#include "bindings/trainer/program/settings.h"
-#include "bindings/trainer/program/training.h"
-#include "bindings/trainer/strategy/strategy.h"
 #include "examples/gpu/device_math.h"
 
 namespace ronde::examples {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/parameter_server.h"
 
 namespace {

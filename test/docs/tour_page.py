@@ -14,7 +14,7 @@ import tour  # noqa: E402  (a neighbour, found by the line above)
 
 PAGE = "examples/TOUR.md"
 # Where flags are written, besides the program's own source.
-SHARED = ("bindings/trainer/program", "bindings/trainer/server/strategy")
+SHARED = ("bindings/trainer/fit/program", "bindings/trainer/server/strategy")
 
 
 def commands_of(page):

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/chief/safetensors.h"
-#include "bindings/trainer/logs/logs.h"
+#include "bindings/trainer/keep/checkpoint.h"
+#include "bindings/trainer/keep/logs.h"
+#include "bindings/trainer/keep/safetensors.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/trainer/chief/safetensors.h"
+#include "bindings/trainer/keep/safetensors.h"
 #include "bindings/trainer/tensor/shape.h"
 
 namespace ronde::trainer {

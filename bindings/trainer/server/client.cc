@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/post.h"
 #include "bindings/trainer/tensor/errors.h"
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "bindings/trainer/loop/callbacks.h"
+#include "bindings/trainer/fit/callbacks.h"
 #include "bindings/trainer/server/keys.h"
 #include "bindings/trainer/server/protocol.h"
 

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/trainer/chief/checkpoint.h"
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
+#include "bindings/trainer/keep/checkpoint.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {

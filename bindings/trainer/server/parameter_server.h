@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/loop/agreement.h"
+#include "bindings/trainer/fit/agreement.h"
 #include "bindings/trainer/optim/optimizer.h"
 #include "bindings/trainer/server/client.h"
 #include "bindings/trainer/server/placement.h"

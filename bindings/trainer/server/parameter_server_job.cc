@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"

@@ -15,7 +15,7 @@
 #include <utility>
 #include <zmq.hpp>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/encoding.h"
 #include "bindings/trainer/tensor/errors.h"
 

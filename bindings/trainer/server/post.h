@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/loop/callbacks.h"
+#include "bindings/trainer/fit/callbacks.h"
 #include "bindings/trainer/server/encoding.h"
 #include "bindings/trainer/server/keys.h"
 #include "bindings/trainer/server/protocol.h"

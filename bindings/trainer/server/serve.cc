@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "bindings/trainer/chief/stop_signals.h"
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
+#include "bindings/trainer/keep/stop_signals.h"
 #include "bindings/trainer/server/keys.h"
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/server/post.h"

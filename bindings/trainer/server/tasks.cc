@@ -15,7 +15,7 @@
 #include <variant>
 
 #include "base/words/tf_config.h"
-#include "bindings/trainer/loop/agreement.h"
+#include "bindings/trainer/fit/agreement.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"
 

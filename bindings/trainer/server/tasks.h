@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/protocol.h"
 
 namespace ronde::trainer::server {
@@ -30,7 +30,7 @@ struct Tasks {
   [[nodiscard]] std::vector<std::string> all() const;
 };
 
-// What the user says of a task by flags: program/settings.h has them.
+// What the user says of a task by flags: fit/program/settings.h has them.
 struct TaskFlags {
   std::string servers{};  // host:port of each, with commas between them
   std::string workers{};

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/chief/checkpoints.h"
+#include "bindings/trainer/keep/checkpoints.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/post.h"
 #include "bindings/trainer/tensor/errors.h"

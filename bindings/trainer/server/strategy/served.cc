@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/trainer/loop/replica.h"
-#include "bindings/trainer/strategy/part_bytes.h"
+#include "bindings/trainer/fit/replica.h"
+#include "bindings/trainer/fit/strategy/part_bytes.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"
 

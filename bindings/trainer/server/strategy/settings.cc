@@ -11,9 +11,9 @@
 #include <string_view>
 #include <utility>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
+#include "bindings/trainer/fit/strategy/strategies.h"
 #include "bindings/trainer/server/placement.h"
-#include "bindings/trainer/strategy/strategies.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "bindings/trainer/program/flags.h"
-#include "bindings/trainer/program/program.h"
+#include "bindings/trainer/fit/program/flags.h"
+#include "bindings/trainer/fit/program/program.h"
 #include "bindings/trainer/server/strategy/strategy.h"
 #include "bindings/trainer/server/tasks.h"
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "bindings/trainer/fit/strategy/strategy.h"
 #include "bindings/trainer/server/strategy/served.h"
-#include "bindings/trainer/strategy/strategy.h"
 
 namespace ronde::trainer {
 

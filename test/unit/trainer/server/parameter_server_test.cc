@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "bindings/trainer/loop/replica.h"
+#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/post.h"
 #include "test/unit/trainer/error_of.h"
 

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/fit/program/training.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
-#include "bindings/trainer/program/training.h"
 #include "bindings/trainer/server/strategy/strategy.h"
+#include "test/unit/trainer/fit/strategy/strategy_kit.h"
 #include "test/unit/trainer/server/served_kit.h"
-#include "test/unit/trainer/strategy/strategy_kit.h"
 #include "test/unit/trainer/temporary_folder.h"
 
 namespace ronde::trainer::server {

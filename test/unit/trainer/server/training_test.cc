@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/strategy_model.h"
 #include "bindings/trainer/nn/layers.h"
-#include "bindings/trainer/strategy/strategy_model.h"
 #include "test/unit/trainer/server/served_kit.h"
 
 namespace ronde::trainer::server {

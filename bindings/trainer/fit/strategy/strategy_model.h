@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model and its optimiser under a strategy: one object in the program, a copy on each replica.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "bindings/trainer/fit/fit.h"
+#include "bindings/trainer/fit/host_learner.h"
+#include "bindings/trainer/fit/strategy/metric.h"
+#include "bindings/trainer/fit/strategy/strategy.h"
+#include "bindings/trainer/nn/model.h"
+#include "bindings/trainer/optim/distributed_optimizer.h"
+#include "bindings/trainer/optim/optimizer.h"
+
+namespace ronde::trainer {
+
+class StrategyModel;
+
+// An optimiser for each copy of a model; gradients are summed over all replicas.
+//
+//   StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam},
+//                          {.schedule = {.learning_rate = 0.001}});
+//
+// Thread safety: made, and let go, by the strategy's thread; the rest is for each replica's own.
+class StrategyOptimizer {
+ public:
+  // Gives every replica the chief's parameters. `model` must outlive this. Throws TrainerError
+  // where it was made under another strategy than the current one, and for options that make no
+  // sense.
+  StrategyOptimizer(StrategyModel& model, const OptimizerOptions& how,
+                    const DistributedOptions& options = {});
+  StrategyOptimizer(const StrategyOptimizer&) = delete;
+  StrategyOptimizer& operator=(const StrategyOptimizer&) = delete;
+  ~StrategyOptimizer();
+
+  // In a step: goes back over the pass, waits for the sums, and updates.
+  StepResult minimize(ReplicaContext& here, const Loss& loss);
+  [[nodiscard]] DistributedOptimizer& of(const ReplicaContext& here) const;
+  [[nodiscard]] const StrategyModel& model() const noexcept { return model_; }
+
+ private:
+  struct Copy;
+  StrategyModel& model_;
+  std::vector<std::unique_ptr<Copy>> copies_;
+};
+
+// What StrategyModel::train() gives each replica.
+struct TrainingReplica {
+  ReplicaContext& here;
+  const Model& model;
+  DistributedOptimizer& optimizer;
+  Learner& learner;
+
+  [[nodiscard]] Replica& replica() const { return here.replica(); }
+  // This replica's part of each batch, in as many micro-batches as the optimiser accumulates.
+  [[nodiscard]] Dataset shard(const Dataset& data) const {
+    return here.shard(data, optimizer.options().accumulate);
+  }
+};
+
+// The callbacks of a replica, made on its thread, on every replica alike.
+using CallbackMaker =
+    std::function<std::vector<std::unique_ptr<Callback>>(const TrainingReplica& replica)>;
+
+// The guides' Model: that name is nn/model.h's, for one copy on one replica, which a loop without a
+// strategy and every optimiser use.
+//
+// Thread safety: belongs to the strategy's thread; in a step, each replica uses its own copy.
+class StrategyModel {
+ public:
+  // `maker` returns a model of any class (nn/model.h), or a std::unique_ptr to one; it is called
+  // for each replica of this process, one after the other on this thread, and makes the same model
+  // each time.
+  template <typename Maker>
+    requires std::invocable<Maker&> && (!std::same_as<std::remove_cvref_t<Maker>, StrategyModel>)
+  explicit StrategyModel(Maker&& maker) : StrategyModel(current_strategy()) {
+    for (std::size_t i = 0; i < strategy_.local_replicas(); ++i) {
+      if constexpr (requires { *maker(); }) {
+        add(std::shared_ptr(maker()));
+      } else {
+        using M = std::invoke_result_t<Maker&>;
+        add(std::shared_ptr<M>(new M(maker())));  // which need not be movable
+      }
+    }
+    begin();
+  }
+  StrategyModel(const StrategyModel&) = delete;
+  StrategyModel& operator=(const StrategyModel&) = delete;
+  ~StrategyModel();
+
+  [[nodiscard]] Strategy& strategy() const noexcept { return strategy_; }
+  // In a step: this replica's copy. Throws TrainerError on a replica of another strategy.
+  Tensor operator()(const Tensor& input) const { return here()(input); }
+  // This replica's copy in a step, and the first one otherwise.
+  [[nodiscard]] const Model& here() const;
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const { return here().parameters(); }
+  [[nodiscard]] std::string parameter_hash() const { return here().parameter_hash(); }
+  [[nodiscard]] const Model& copy(std::size_t local) const { return copies_.at(local).model; }
+
+  // What to train with, and what to watch (metric.h). `seed` is what dropout is drawn from. Throws
+  // TrainerError for an optimiser of another model.
+  void compile(StrategyOptimizer& optimizer, const LossFunction& loss,
+               const std::vector<Metric>& metrics = {}, std::uint64_t seed = 1);
+  // `data` in batches of all replicas together, and not cut between them: fit/fit.h has the rest.
+  // A callback must come from the maker, since each replica calls its own. Epochs are counted from
+  // call to call, unless the options say where one begins: each has an order and masks of its own.
+  FitResult fit(const Dataset& data, const FitOptions& options = {},
+                const CallbackMaker& callbacks = {}, const Dataset* validation = nullptr);
+  [[nodiscard]] Metrics evaluate(const Dataset& data);
+  // All samples, of all replicas and processes, in the data set's order.
+  [[nodiscard]] Predictions predict(const Dataset& data);
+
+  // The same from arrays, which each process gives whole: inputs of {samples, ...}, and for each a
+  // label of any integer type, or as many floats to predict (integers are always labels); in their
+  // order, in batches of so many samples of all replicas. For another order, and data that is not
+  // copied, there is Dataset.
+  template <std::ranges::range Answers>
+  FitResult fit(const Array& inputs, const Answers& answers, std::size_t batch,
+                const FitOptions& options = {}, const CallbackMaker& callbacks = {}) {
+    return fit(batches_of(inputs, kept(answers), batch), options, callbacks);
+  }
+  template <std::ranges::range Answers>
+  [[nodiscard]] Metrics evaluate(const Array& inputs, const Answers& answers, std::size_t batch) {
+    return evaluate(batches_of(inputs, kept(answers), batch));
+  }
+  [[nodiscard]] Predictions predict(const Array& inputs, std::size_t batch);
+
+  // Runs `body` on each replica, with what it trains with: for a loop around fit(), as a
+  // supervisor's session is.
+  template <typename Body>
+  auto train(Body&& body) {
+    require_compiled("train");
+    return strategy_.run([&](ReplicaContext& here) { return body(training_of(here)); });
+  }
+
+ private:
+  struct Copy {
+    std::shared_ptr<void> owner;
+    Model model;
+    std::unique_ptr<HostLearner> learner{};
+  };
+  explicit StrategyModel(Strategy& strategy);
+  template <typename M>
+  void add(std::shared_ptr<M> model) {
+    Model handle(*model);
+    copies_.push_back({std::move(model), std::move(handle)});
+  }
+  template <typename Answers>
+  static auto kept(const Answers& answers) {
+    using One = std::ranges::range_value_t<Answers>;
+    using Kept = std::conditional_t<std::integral<One>, std::int64_t, float>;
+    return std::vector<Kept>(std::ranges::begin(answers), std::ranges::end(answers));
+  }
+  Dataset batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
+                     std::size_t batch);
+  Dataset batches_of(const Array& inputs, const std::vector<float>& targets, std::size_t batch);
+  void require_same(const Array& inputs, const std::vector<float>& answers);
+  void begin();
+  void require_compiled(const char* call) const;
+  [[nodiscard]] TrainingReplica training_of(ReplicaContext& here);
+
+  Strategy& strategy_;
+  std::vector<Copy> copies_;
+  StrategyOptimizer* optimizer_ = nullptr;
+  std::size_t epochs_ = 0;  // of all calls of fit()
+};
+
+}  // namespace ronde::trainer

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small training that runs under any strategy.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/trainer/fit/strategy/strategies.h"
+#include "bindings/trainer/fit/strategy/strategy_model.h"
+#include "bindings/trainer/nn/models.h"
+#include "bindings/trainer/tensor/operations.h"
+#include "test/unit/trainer/data/toy_data.h"
+
+namespace ronde::trainer {
+
+using StrategyMaker = std::function<std::unique_ptr<Strategy>()>;
+
+struct NamedStrategy {
+  std::string name;
+  StrategyMaker make;
+};
+
+// Every kind that trains, in this process.
+inline std::vector<NamedStrategy> every_strategy() {
+  return {
+      {"Default", [] { return std::make_unique<Default>(); }},
+      {"OneDevice", [] { return std::make_unique<OneDevice>("/cpu:0"); }},
+      {"Mirrored", [] { return std::make_unique<Mirrored>(2); }},
+      {"MultiWorkerMirrored",
+       [] {
+         return std::make_unique<MultiWorkerMirrored>(
+             MultiWorkerOptions{.say = [](const std::string&) {}});
+       }},
+      {"CentralStorage", [] { return std::make_unique<CentralStorage>(3); }},
+  };
+}
+
+inline std::unique_ptr<Sequential> toy_network() { return make_mlp(kFeatures, 12, kClasses, 5); }
+
+inline Dataset toy_batches(std::size_t samples = 205, std::size_t batch = 10) {
+  return Dataset::from_images(toy_data(samples, 1), ImageShape::kFlat).shuffle(7).batch(batch);
+}
+
+inline const OptimizerOptions kToyOptimizer{.momentum = 0.9};
+inline const DistributedOptions kToyOptions{.schedule = {.learning_rate = 0.05}};
+
+// One step of a loop of the program's own; returns the loss of this replica's samples.
+inline double toy_step(ReplicaContext& here, const StrategyModel& model, StrategyOptimizer& sgd,
+                       const StepBatch& mine) {
+  const Batch& part = mine.parts.front();
+  here.tape().begin();
+  const Tensor outputs = model(here.tape().borrow(part.shape, part.inputs));
+  const Loss loss = softmax_cross_entropy(outputs, part.labels, mine.global_size);
+  sgd.minimize(here, loss);
+  return loss.sum;
+}
+
+// The program's own loop over an epoch; returns the loss of all samples of all replicas.
+inline double toy_loop(Strategy& strategy, const StrategyModel& model, StrategyOptimizer& sgd,
+                       DistributedEpoch steps) {
+  double sum = 0.0;
+  for (const DistributedBatch& batch : steps) {
+    const PerReplica<double> losses =
+        strategy.run([&](ReplicaContext& here,
+                         const StepBatch& mine) { return toy_step(here, model, sgd, mine); },
+                     batch);
+    sum += strategy.reduce(ReduceOp::kSum, losses);
+  }
+  return sum;
+}
+
+}  // namespace ronde::trainer
