@@ -29,7 +29,7 @@ def cnn(steps):
 
 
 class Chief(Programs):
-    """Starts trainings. `faulty_disk` is a library (keep/faulty_disk.cc)."""
+    """Starts trainings. `faulty_disk` is a library (chief/faulty_disk.cc)."""
 
     def __init__(self, folder, mpirun, ronderun, faulty_disk):
         super().__init__(folder, mpirun)
