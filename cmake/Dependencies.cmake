@@ -35,6 +35,7 @@ endif()
 
 if(RONDE_BUILD_EXAMPLES)
   find_package(ZLIB REQUIRED)
+  find_package(PNG REQUIRED)
   find_path(RONDE_DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
   mark_as_advanced(RONDE_DNNL_INCLUDE_DIR)
   include(${CMAKE_CURRENT_LIST_DIR}/rondeDnnl.cmake)

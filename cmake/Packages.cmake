@@ -73,7 +73,7 @@ ronde_package(runtime SUMMARY "allreduce runtime for data-parallel training"
 Plug-ins carry what goes between hosts.")
 ronde_package(development SUMMARY "allreduce runtime for data-parallel training (development)"
   SECTION libdevel DEPENDS "${exactly}"
-  SUGGESTS "${mpi_package}, libopenmpi-dev, libtorch-dev, libdnnl-dev, libprotobuf-dev, zlib1g-dev, libboost-program-options-dev, cppzmq-dev, libsodium-dev"
+  SUGGESTS "${mpi_package}, libopenmpi-dev, libtorch-dev, libdnnl-dev, libprotobuf-dev, zlib1g-dev, libpng-dev, libboost-program-options-dev, cppzmq-dev, libsodium-dev"
   TEXT "${what} This package has the headers for C,
 C++ and LibTorch, the training core, and what CMake and pkg-config need.")
 ronde_package(mpi SUMMARY "allreduce runtime for data-parallel training (MPI)" DEPENDS "${exactly}"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bindings/trainer/data/npy.h"
 #include "bindings/trainer/data/prefetcher.h"
 #include "bindings/trainer/tensor/errors.h"
 
@@ -34,17 +35,67 @@ Dataset Dataset::from_files(const std::string& images_file, const std::string& l
   return from_images(read_images(images_file, labels_file, classes), shape);
 }
 
+namespace {
+
+SampleFormat labelled(Shape sample, std::size_t classes) {
+  return {.shape = std::move(sample), .classes = classes, .targets = 0};
+}
+
+SampleFormat with_targets(Shape sample, std::size_t each) {
+  if (each == 0) throw TrainerError("a sample with 0 targets: give at least 1 for each");
+  return {.shape = std::move(sample), .classes = 0, .targets = each};
+}
+
+// What one sample is in an array of several.
+Shape sample_of(const std::string& file, const Shape& shape) {
+  if (shape.empty()) {
+    throw DataError(file + ": has one number and no samples: save an array of {samples, ...}");
+  }
+  return shape.size() == 1 ? Shape{1} : Shape(shape.begin() + 1, shape.end());
+}
+
+}  // namespace
+
 Dataset Dataset::from_labels(Shape sample, std::vector<float> inputs,
                              std::vector<std::int32_t> labels, std::size_t classes) {
-  SampleFormat format{.shape = std::move(sample), .classes = classes, .targets = 0};
-  return Dataset(array_source(std::move(format), std::move(inputs), std::move(labels), {}));
+  return Dataset(array_source(labelled(std::move(sample), classes),
+                              owned_arrays(std::move(inputs), std::move(labels), {})));
 }
 
 Dataset Dataset::from_arrays(Shape sample, std::vector<float> inputs, std::vector<float> targets,
                              std::size_t each) {
-  if (each == 0) throw TrainerError("a sample with 0 targets: give at least 1 for each");
-  SampleFormat format{.shape = std::move(sample), .classes = 0, .targets = each};
-  return Dataset(array_source(std::move(format), std::move(inputs), {}, std::move(targets)));
+  return Dataset(array_source(with_targets(std::move(sample), each),
+                              owned_arrays(std::move(inputs), {}, std::move(targets))));
+}
+
+Dataset Dataset::from_memory(Shape sample, std::span<const float> inputs,
+                             std::span<const std::int32_t> labels, std::size_t classes) {
+  return Dataset(
+      array_source(labelled(std::move(sample), classes), {.inputs = inputs, .labels = labels}));
+}
+
+Dataset Dataset::from_memory(Shape sample, std::span<const float> inputs,
+                             std::span<const float> targets, std::size_t each) {
+  return Dataset(
+      array_source(with_targets(std::move(sample), each), {.inputs = inputs, .targets = targets}));
+}
+
+Dataset Dataset::from_npy(const std::string& inputs_file, const std::string& answers_file,
+                          std::size_t classes) {
+  NpyArray<float> inputs = read_npy(inputs_file);
+  Shape sample = sample_of(inputs_file, inputs.shape);
+  if (classes != 0) {
+    const auto labels = read_npy_integers(answers_file);
+    if (labels.values.size() != inputs.shape.front()) {
+      throw DataError(answers_file + ": has " + std::to_string(labels.values.size()) +
+                      " labels, and " + inputs_file + " has " +
+                      std::to_string(inputs.shape.front()) + " samples: save a label for each");
+    }
+    return from_arrays(std::move(sample), std::move(inputs.values), labels.values, classes);
+  }
+  NpyArray<float> targets = read_npy(answers_file);
+  const std::size_t each = elements_of(sample_of(answers_file, targets.shape));
+  return from_arrays(std::move(sample), std::move(inputs.values), std::move(targets.values), each);
 }
 
 Dataset Dataset::from_generator(SampleFormat format, SampleGenerator generator,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,6 +86,15 @@ class Dataset {
   // The same with `each` numbers to predict for each sample.
   static Dataset from_arrays(Shape sample, std::vector<float> inputs, std::vector<float> targets,
                              std::size_t each = 1);
+  // The same without a copy: the memory must outlive all data sets and epochs of it.
+  static Dataset from_memory(Shape sample, std::span<const float> inputs,
+                             std::span<const std::int32_t> labels, std::size_t classes);
+  static Dataset from_memory(Shape sample, std::span<const float> inputs,
+                             std::span<const float> targets, std::size_t each = 1);
+  // Two files of np.save(), read now, whose first side counts the samples: inputs, and a label of
+  // each, or with classes = 0 as many numbers to predict. Throws DataError.
+  static Dataset from_npy(const std::string& inputs_file, const std::string& answers_file,
+                          std::size_t classes = 0);
   // Samples that a function makes; it writes all of each. With a number of samples each rank asks
   // for its own alone, in any order. Without, every rank asks for all of them, in order from 0,
   // until the function returns false: on all ranks at the same one.

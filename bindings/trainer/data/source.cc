@@ -58,38 +58,31 @@ class ImageSource final : public Source {
 
 class ArraySource final : public Source {
  public:
-  ArraySource(SampleFormat format, std::size_t samples, std::vector<float> inputs,
-              std::vector<std::int32_t> labels, std::vector<float> targets)
-      : Source(std::move(format), samples),
-        inputs_(std::move(inputs)),
-        labels_(std::move(labels)),
-        targets_(std::move(targets)) {
-    if (inputs_.size() != samples * features() ||
-        targets_.size() != samples * this->format().targets) {
-      throw DataError("there are " + std::to_string(inputs_.size()) + " input numbers and " +
+  ArraySource(SampleFormat format, std::size_t samples, Arrays arrays)
+      : Source(std::move(format), samples), arrays_(std::move(arrays)) {
+    if (arrays_.inputs.size() != samples * features() ||
+        arrays_.targets.size() != samples * this->format().targets) {
+      throw DataError("there are " + std::to_string(arrays_.inputs.size()) + " input numbers and " +
                       std::to_string(samples) + " labels or targets, and a sample is " +
                       text_of(this->format().shape) + ": give as many samples of both");
     }
-    for (std::size_t i = 0; i < labels_.size(); ++i) {
-      check_label(i, labels_[i], this->format().classes);
+    for (std::size_t i = 0; i < arrays_.labels.size(); ++i) {
+      check_label(i, arrays_.labels[i], this->format().classes);
     }
   }
 
   bool write(std::uint64_t /*epoch*/, std::size_t index, const SampleRoom& room) const override {
-    const std::span<const float> inputs(inputs_);
-    std::ranges::copy(inputs.subspan(index * room.input.size(), room.input.size()),
-                      room.input.begin());
-    if (room.label != nullptr) *room.label = labels_[index];
-    const std::span<const float> targets(targets_);
-    std::ranges::copy(targets.subspan(index * room.targets.size(), room.targets.size()),
-                      room.targets.begin());
+    const auto copy = [index](std::span<const float> from, std::span<float> to) {
+      std::ranges::copy(from.subspan(index * to.size(), to.size()), to.begin());
+    };
+    copy(arrays_.inputs, room.input);
+    if (room.label != nullptr) *room.label = arrays_.labels[index];
+    copy(arrays_.targets, room.targets);
     return true;
   }
 
  private:
-  std::vector<float> inputs_;
-  std::vector<std::int32_t> labels_;
-  std::vector<float> targets_;
+  Arrays arrays_;
 };
 
 class GeneratorSource final : public Source {
@@ -160,12 +153,22 @@ std::shared_ptr<const Source> image_source(std::shared_ptr<const Images> images,
   return std::make_shared<ImageSource>(std::move(images), std::move(format));
 }
 
-std::shared_ptr<const Source> array_source(SampleFormat format, std::vector<float> inputs,
-                                           std::vector<std::int32_t> labels,
-                                           std::vector<float> targets) {
-  const std::size_t samples = format.targets == 0 ? labels.size() : targets.size() / format.targets;
-  return std::make_shared<ArraySource>(std::move(format), samples, std::move(inputs),
-                                       std::move(labels), std::move(targets));
+Arrays owned_arrays(std::vector<float> inputs, std::vector<std::int32_t> labels,
+                    std::vector<float> targets) {
+  struct Kept {
+    std::vector<float> inputs;
+    std::vector<std::int32_t> labels;
+    std::vector<float> targets;
+  };
+  const auto kept =
+      std::make_shared<const Kept>(Kept{std::move(inputs), std::move(labels), std::move(targets)});
+  return {kept->inputs, kept->labels, kept->targets, kept};
+}
+
+std::shared_ptr<const Source> array_source(SampleFormat format, Arrays arrays) {
+  const std::size_t samples =
+      format.targets == 0 ? arrays.labels.size() : arrays.targets.size() / format.targets;
+  return std::make_shared<ArraySource>(std::move(format), samples, std::move(arrays));
 }
 
 std::shared_ptr<const Source> generator_source(SampleFormat format, SampleGenerator generator,

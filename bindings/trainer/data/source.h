@@ -65,11 +65,18 @@ enum class ImageShape { kImage, kFlat };
 
 [[nodiscard]] std::shared_ptr<const Source> image_source(std::shared_ptr<const Images> images,
                                                          ImageShape shape);
+// Samples in memory, row-major. `owner` keeps it; null: it outlives the source.
+struct Arrays {
+  std::span<const float> inputs;
+  std::span<const std::int32_t> labels{};
+  std::span<const float> targets{};
+  std::shared_ptr<const void> owner{};
+};
+// The same memory, now the source's own.
+[[nodiscard]] Arrays owned_arrays(std::vector<float> inputs, std::vector<std::int32_t> labels,
+                                  std::vector<float> targets);
 // Throws TrainerError if the arrays do not hold the same number of samples, or a label is wrong.
-[[nodiscard]] std::shared_ptr<const Source> array_source(SampleFormat format,
-                                                         std::vector<float> inputs,
-                                                         std::vector<std::int32_t> labels,
-                                                         std::vector<float> targets);
+[[nodiscard]] std::shared_ptr<const Source> array_source(SampleFormat format, Arrays arrays);
 [[nodiscard]] std::shared_ptr<const Source> generator_source(SampleFormat format,
                                                              SampleGenerator generator,
                                                              std::optional<std::size_t> samples);

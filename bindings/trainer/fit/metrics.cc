@@ -2,6 +2,10 @@
 // Sums by name, and as numbers.
 #include "bindings/trainer/fit/metrics.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -33,6 +37,39 @@ Metrics Metrics::with(std::span<const double> numbers) const {
     next += 2;
   }
   return other;
+}
+
+double area_under_curve(std::span<const float> scores, std::span<const std::int32_t> labels) {
+  if (scores.size() != labels.size()) {
+    throw TrainerError("area_under_curve(): there are " + std::to_string(scores.size()) +
+                       " scores and " + std::to_string(labels.size()) +
+                       " labels: give a score for each label");
+  }
+  std::vector<std::pair<float, std::int32_t>> sorted;
+  sorted.reserve(scores.size());
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    if (labels[i] != 0 && labels[i] != 1) {
+      throw TrainerError("area_under_curve(): sample " + std::to_string(i) + " has the label " +
+                         std::to_string(labels[i]) + ": it is about two classes, 0 and 1");
+    }
+    sorted.emplace_back(scores[i], labels[i]);
+  }
+  std::ranges::sort(sorted, {}, &std::pair<float, std::int32_t>::first);
+  double negatives = 0.0;
+  double positives = 0.0;
+  double wins = 0.0;
+  for (std::size_t first = 0; first < sorted.size();) {
+    std::array<double, 2> equal{};
+    std::size_t last = first;
+    for (; last < sorted.size() && !(sorted[first].first < sorted[last].first); ++last) {
+      equal[static_cast<std::size_t>(sorted[last].second)] += 1.0;
+    }
+    wins += equal[1] * (negatives + equal[0] / 2.0);
+    negatives += equal[0];
+    positives += equal[1];
+    first = last;
+  }
+  return negatives * positives == 0.0 ? 0.5 : wins / (negatives * positives);
 }
 
 Metrics metrics_of(const Loss& loss) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -51,6 +52,12 @@ struct Metrics {
   [[nodiscard]] std::vector<double> numbers() const;
   [[nodiscard]] Metrics with(std::span<const double> numbers) const;
 };
+
+// The area under the ROC curve of two classes: how often a sample of label 1 has a larger score
+// than one of label 0; an equal one counts half. 0.5 where a class has no samples. Throws
+// TrainerError where the counts differ or a label is neither.
+[[nodiscard]] double area_under_curve(std::span<const float> scores,
+                                      std::span<const std::int32_t> labels);
 
 [[nodiscard]] Metrics metrics_of(const Loss& loss);
 
