@@ -36,6 +36,10 @@ struct ronde_buffer {
   std::unique_ptr<ronde::runtime::BoardBuffer> buffer;
 };
 
+struct ronde_prepared {
+  std::unique_ptr<ronde::runtime::Prepared> prepared;
+};
+
 struct ronde_work {
   std::shared_ptr<ronde::runtime::Engine> engine;
   ronde::runtime::Engine::WorkPtr work;

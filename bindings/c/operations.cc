@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/operations.h"
@@ -67,6 +68,9 @@ constexpr auto kTable = [] {
   }
   return table;
 }();
+static_assert(static_cast<int>(Operation::kAllreduce) == RONDE_ALLREDUCE);
+static_assert(static_cast<int>(Operation::kBarrier) == RONDE_BARRIER);
+static_assert(static_cast<int>(Operation::kAllToAll) == RONDE_ALL_TO_ALL);
 static_assert(RONDE_BLOCKS == static_cast<int>(ronde::base::Extent::kBlocks));
 // Plug-ins know the operations by these numbers.
 static_assert(row(Operation::kAllreduce).code == RONDE_PLUGIN_ALLREDUCE);
@@ -180,6 +184,57 @@ ronde_status ronde_grouped_broadcast_async(ronde_engine* engine, const ronde_req
                                            int32_t count, ronde_work** work, ronde_error** error) {
   return submit(engine, Operation::kBroadcast, requests, count, Gets::kWork, work, error);
 }
+
+ronde_status ronde_prepare(ronde_engine* engine, ronde_operation_kind operation,
+                           const ronde_request* request, ronde_prepared** prepared,
+                           ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (engine == nullptr) return null_argument("engine");
+    if (prepared == nullptr) return null_argument("prepared");
+    if (ronde_operation_info(static_cast<int32_t>(operation)) == nullptr) {
+      return Status::error(ronde::base::Code::kInvalidArgument,
+                           "operation " + std::to_string(static_cast<int>(operation)) +
+                               " is unknown: use a ronde_operation_kind");
+    }
+    RONDE_ASSIGN_OR_RETURN(auto submission, translate(static_cast<Operation>(operation), request));
+    RONDE_ASSIGN_OR_RETURN(auto made,
+                           ronde::runtime::Engine::prepare(engine->engine, std::move(submission)));
+    *prepared = new ronde_prepared{std::move(made)};
+    return {};
+  });
+}
+
+ronde_status ronde_prepared_start(ronde_prepared* prepared, ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    return prepared == nullptr ? null_argument("prepared") : prepared->prepared->start();
+  });
+}
+
+ronde_status ronde_prepared_wait(ronde_prepared* prepared, ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    return prepared == nullptr ? null_argument("prepared") : prepared->prepared->wait();
+  });
+}
+
+ronde_status ronde_prepared_run(ronde_prepared* prepared, ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    return prepared == nullptr ? null_argument("prepared") : prepared->prepared->run();
+  });
+}
+
+ronde_status ronde_prepared_output(const ronde_prepared* prepared, const void** data, int64_t* rows,
+                                   ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (prepared == nullptr) return null_argument("prepared");
+    if (data == nullptr || rows == nullptr) return null_argument("data or rows");
+    RONDE_ASSIGN_OR_RETURN(const auto gathered, prepared->prepared->gathered());
+    *data = gathered.data;
+    *rows = gathered.shape.front();
+    return {};
+  });
+}
+
+void ronde_prepared_release(ronde_prepared* prepared) { delete prepared; }
 
 ronde_status ronde_grouped_broadcast(ronde_engine* engine, const ronde_request* requests,
                                      int32_t count, ronde_error** error) {

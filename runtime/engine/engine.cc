@@ -233,6 +233,34 @@ Status Engine::put_into_stream(Work& work, void* stream, base::Instant deadline)
   }
 }
 
+Status Engine::line_usable() {
+  RONDE_RETURN_IF_ERROR(may_drive());
+  if (job_->board().failed()) return agent_.failure().why();
+  if (open_.load(std::memory_order_acquire)) return {};
+  return Status::error(Code::kClosed, "this engine has been closed");
+}
+
+LineHost Engine::line_host() {
+  LineHost host{.board = job_->board(),
+                .runner = runner_,
+                .waits = agent_.line_waits(),
+                .config = config_,
+                .clock = *clock_,
+                .log = log_,
+                .oversubscribed = job_->oversubscribed(),
+                .caller_driven = !caller_driven_.empty(),
+                .usable = [this] { return line_usable(); },
+                .fail = {},
+                .failure = [this] { return await_failure(); }};
+  host.fail = [this](const Status& why, std::int32_t position) {
+    agent_.failure().fail(why, job_->rank_at(position));
+    runner_.notify(true);
+    static_cast<void>(await_failure());
+    return why;
+  };
+  return host;
+}
+
 Statistics Engine::statistics() {
   const Execution::Counts done = agent_.execution().counts();
   return {.batches = done.batches,

@@ -20,6 +20,8 @@
 #include "runtime/drive/agent.h"
 #include "runtime/drive/agent_runner.h"
 #include "runtime/engine/board_buffer.h"
+#include "runtime/engine/line_words.h"
+#include "runtime/engine/prepared.h"
 #include "runtime/engine/rank_agent.h"
 #include "runtime/job/job.h"
 #include "runtime/tensors/submission.h"
@@ -79,6 +81,12 @@ class Engine {
   // because other ranks may still write into memory that was released.
   base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
 
+  // Collective: agrees on an operation that is then run as often as wanted.
+  static base::Result<std::unique_ptr<Prepared>> prepare(std::shared_ptr<Engine> engine,
+                                                         Submission submission) {
+    return Prepared::make(std::move(engine), std::move(submission));
+  }
+
   // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
   // is done.
   base::Result<bool> wait_until(Work& work, base::Instant deadline);
@@ -119,6 +127,7 @@ class Engine {
   base::Result<const char*> describe();
 
  private:
+  friend class Prepared;
   Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
 
   template <typename Announce>
@@ -136,6 +145,9 @@ class Engine {
   base::Status check_waiting(const Work& work, void* stream);
   base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
   base::Status usable() const;
+  // For calls by lines, which pass neither the table nor the agent.
+  base::Status line_usable();
+  LineHost line_host();
   // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
   base::Status may_drive() const;
   [[nodiscard]] bool is_driver() const;
@@ -168,6 +180,7 @@ class Engine {
   TensorTable table_;
   RankAgent agent_;
   AgentRunner runner_;
+  LineMemory line_memory_;
   std::vector<PeerWatch> peers_;
   std::atomic<std::int32_t> waiting_threads_{0};
   std::atomic<std::int32_t> submitting_threads_{0};  // those whose tensor is not announced yet

@@ -32,6 +32,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                             works_.complete_once(departed_);
                             works_.complete_once(works_.drained());
                           }}),
+      line_waits_(hooks.complete),
       works_(table, std::move(hooks.complete)),
       streams_(context_, std::move(hooks.notify)),
       member_(context_, streams_, failure_, table, *this),
@@ -42,12 +43,12 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
 // ---- Agent ----
 
 int RankAgent::do_work(SleepState& sleep) {
-  int work = 0;
+  int work = line_waits_.look();
   bool left = true;  // unless step() returns without an error
   if (!failure_.failed()) {
     const collectives::ScopedFloatingPointMode mode;
     try {
-      work = failure_.check() ? 1 : stepped(step(sleep, left));
+      work += failure_.check() ? 1 : stepped(step(sleep, left));
     } catch (const std::exception&) {
       // Only a lack of memory throws in here. This thread must go on to give back the agent's role,
       // so the job fails, which frees memory, and the next step can spread the failure.

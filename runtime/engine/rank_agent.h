@@ -17,6 +17,7 @@
 #include "runtime/drive/agent.h"
 #include "runtime/engine/execution.h"
 #include "runtime/engine/host_control.h"
+#include "runtime/engine/line_waits.h"
 #include "runtime/job/job.h"
 #include "runtime/member/control_streams.h"
 #include "runtime/member/failure_path.h"
@@ -61,6 +62,7 @@ class RankAgent final : public Agent, private Member::Owner {
   // ---- parts ----
   [[nodiscard]] FailurePath& failure() { return failure_; }
   [[nodiscard]] EndedWorks& works() { return works_; }
+  [[nodiscard]] LineWaits& line_waits() { return line_waits_; }
   [[nodiscard]] ControlStreams& streams() { return streams_; }
   [[nodiscard]] Member& member() { return member_; }
   [[nodiscard]] HostControl& control() { return control_; }
@@ -91,6 +93,7 @@ class RankAgent final : public Agent, private Member::Owner {
 
   const RankContext context_;
   FailurePath failure_;
+  LineWaits line_waits_;
   EndedWorks works_;
   ControlStreams streams_;
   Member member_;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <ranges>
 #include <ronde/local_job.hpp>
+#include <ronde/prepared.hpp>
 #include <ronde/range.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/store.hpp>
@@ -256,6 +257,44 @@ class Engine {
     finish(ronde_barrier, detail::named(name, where));
   }
 
+  // ---- prepared operations ----
+  // Collective, each with the arguments of its ordinary form, in place: agrees once on what is run
+  // again and again, on the same memory. Throw Error: submit and work codes.
+  //   ronde::Prepared sum = engine.prepare_allreduce("loss", loss, ronde::sum);
+  template <OutputRange R>
+  Prepared prepare_allreduce(const std::string& name, R&& data, Op op = average,
+                             const AllreduceOptions& options = {},
+                             std::source_location where = std::source_location::current()) {
+    return prepare(RONDE_ALLREDUCE,
+                   detail::Vector(name, detail::span_of(data), where).reduced(op, options).request);
+  }
+  template <OutputRange R>
+  Prepared prepare_broadcast(const std::string& name, R&& data, int root = 0,
+                             std::source_location where = std::source_location::current()) {
+    return prepare(RONDE_BROADCAST,
+                   detail::Vector(name, detail::span_of(data), where).rooted(root).request);
+  }
+  template <TensorRange R>
+  Prepared prepare_allgather(const std::string& name, R&& data,
+                             std::source_location where = std::source_location::current()) {
+    return prepare(RONDE_ALLGATHER,
+                   detail::Vector(name, detail::read_only(detail::span_of(data)), where).request);
+  }
+  template <TensorRange In, OutputRange Out>
+    requires detail::Fit<In, Out>
+  Prepared prepare_reduce_scatter(const std::string& name, In&& input, Out&& output,
+                                  Op op = average, const ReduceScatterOptions& options = {},
+                                  std::source_location where = std::source_location::current()) {
+    require_share(std::ranges::size(input), options.splits, std::ranges::size(output));
+    detail::Vector vector(name, detail::read_only(detail::span_of(input)), where);
+    vector.request.output = std::ranges::data(output);
+    return prepare(RONDE_REDUCE_SCATTER, vector.reduced(op, options).split(options.splits).request);
+  }
+  Prepared prepare_barrier(const std::string& name = "barrier",
+                           std::source_location where = std::source_location::current()) {
+    return prepare(RONDE_BARRIER, detail::named(name, where));
+  }
+
   // ---- groups and barriers of a device ----
   template <typename T>
   Work grouped_allreduce(const std::vector<NamedDeviceSpan<T>>& tensors, Op op = average,
@@ -354,6 +393,13 @@ class Engine {
   void finish(BlockingGroupCall* call, const detail::Group& group) {
     detail::ErrorSlot error;
     error.throw_if(call(get(), group.requests.data(), group.count(), &error));
+  }
+
+  Prepared prepare(ronde_operation_kind operation, const ronde_request& request) {
+    detail::ErrorSlot error;
+    ronde_prepared* prepared = nullptr;
+    error.throw_if(ronde_prepare(get(), operation, &request, &prepared, &error));
+    return Prepared(prepared, static_cast<ronde_dtype>(request.dtype));
   }
 
   template <typename T>

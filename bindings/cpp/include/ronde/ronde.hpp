@@ -32,6 +32,7 @@
 #include <ronde/dtype.hpp>
 #include <ronde/engine.hpp>
 #include <ronde/local_job.hpp>
+#include <ronde/prepared.hpp>
 #include <ronde/range.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/store.hpp>

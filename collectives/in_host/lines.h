@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lines of a prepared operation in shared memory: for each rank a word that says whether it
+// sleeps, and two lines with a sequence number and bytes. What fits beside the number travels in
+// one cache line. line_protocol.h says who writes what, and when.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+
+#include "base/numbers.h"
+
+namespace ronde::collectives {
+
+// Copies refer to the same memory, which must outlive them. Ranks are positions on the host.
+//
+// Thread safety: the words are atomic; the bytes are guarded by the protocol.
+class Lines {
+ public:
+  using Sequence = std::uint32_t;
+  // Beyond it the ordinary path takes less time than p ranks that read p vectors.
+  static constexpr std::size_t kMostBytes = 4096;
+
+  Lines() = default;
+  // `bytes`: the most that a rank gives in a call, up to kMostBytes.
+  Lines(std::span<std::byte> memory, std::int32_t ranks, std::size_t bytes)
+      : memory_(memory.data()), ranks_(ranks), line_(line_bytes(bytes)) {}
+  static base::Bytes size_of(std::int32_t ranks, std::size_t bytes) {
+    return base::Bytes(ranks * base::narrow<std::int64_t>(rank_bytes(line_bytes(bytes))));
+  }
+  // Once, before the other ranks know of the memory.
+  void format() const {
+    for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+      new (at(rank)) RankWords;
+      for (const int line : {0, 1}) {
+        new (line_at(rank, line)) std::atomic<Sequence>(line == 0 ? 0 : static_cast<Sequence>(-1));
+      }
+    }
+  }
+
+  [[nodiscard]] std::int32_t ranks() const { return ranks_; }
+  [[nodiscard]] std::atomic<Sequence>& sequence(std::int32_t rank, int line) const {
+    return *std::launder(reinterpret_cast<std::atomic<Sequence>*>(line_at(rank, line)));
+  }
+  [[nodiscard]] std::atomic<std::uint32_t>& sleeps(std::int32_t rank) const {
+    return words(rank).sleeps;
+  }
+  // 1: this rank does not use the lines any more. Once all have left, the memory is free.
+  [[nodiscard]] std::atomic<std::uint32_t>& left(std::int32_t rank) const {
+    return words(rank).left;
+  }
+  [[nodiscard]] bool all_have_left() const {
+    for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+      if (left(rank).load(std::memory_order_acquire) == 0) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] std::byte* bytes(std::int32_t rank, int line) const {
+    return line_at(rank, line) + kNumber;
+  }
+
+ private:
+  struct RankWords {
+    std::atomic<std::uint32_t> sleeps{0};
+    std::atomic<std::uint32_t> left{0};
+  };
+  static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kNumber = 16;  // so that the bytes are aligned
+
+  static constexpr std::size_t line_bytes(std::size_t bytes) {
+    return (kNumber + bytes + kLine - 1) / kLine * kLine;
+  }
+  // The hardware prefetches lines in pairs.
+  static constexpr std::size_t rank_bytes(std::size_t line) {
+    return (kLine + 2 * line + 2 * kLine - 1) / (2 * kLine) * (2 * kLine);
+  }
+  [[nodiscard]] std::byte* at(std::int32_t rank) const {
+    return memory_ + static_cast<std::size_t>(rank) * rank_bytes(line_);
+  }
+  [[nodiscard]] std::byte* line_at(std::int32_t rank, int line) const {
+    return at(rank) + kLine + static_cast<std::size_t>(line) * line_;
+  }
+  [[nodiscard]] RankWords& words(std::int32_t rank) const {
+    return *std::launder(reinterpret_cast<RankWords*>(at(rank)));
+  }
+
+  std::byte* memory_ = nullptr;
+  std::int32_t ranks_ = 0;
+  std::size_t line_ = 0;
+};
+
+}  // namespace ronde::collectives

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads of this rank that sleep in a prepared operation: the agent looks for them, since a
+// ring of another rank wakes it.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "runtime/drive/agent.h"
+
+namespace ronde::runtime {
+
+// Thread safety: every function may be called from any thread.
+class LineWaits {
+ public:
+  // complete: finishes a completion (AgentRunner::complete).
+  using Complete = std::function<void(Completion&)>;
+  explicit LineWaits(Complete complete) : complete_(std::move(complete)) {}
+
+  // What one thread sleeps for.
+  class Waiter {
+   public:
+    // Whether it may go on, be it that nothing more will come. Reads words of the board alone.
+    [[nodiscard]] virtual bool may_go_on() const = 0;
+    Completion completion;
+
+   protected:
+    Waiter() = default;
+    ~Waiter() = default;
+  };
+
+  // Keeps a thread in the list.
+  class Sleep {
+   public:
+    Sleep(LineWaits& waits, Waiter& waiter) : waits_(waits), waiter_(waiter) {
+      const base::MutexLock lock(waits_.mutex_);
+      waits_.waiters_.push_back(&waiter_);
+      waits_.any_.store(true, std::memory_order_seq_cst);
+    }
+    Sleep(const Sleep&) = delete;
+    Sleep& operator=(const Sleep&) = delete;
+    ~Sleep() {
+      const base::MutexLock lock(waits_.mutex_);
+      std::erase(waits_.waiters_, &waiter_);
+      waits_.any_.store(!waits_.waiters_.empty(), std::memory_order_seq_cst);
+    }
+
+   private:
+    LineWaits& waits_;
+    Waiter& waiter_;
+  };
+
+  // In every step of the agent: wakes those that may go on, and returns how many.
+  int look() {
+    if (!any_.load(std::memory_order_seq_cst)) return 0;
+    const base::MutexLock lock(mutex_);
+    int woken = 0;
+    for (Waiter* const waiter : waiters_) {
+      if (waiter->completion.done() || !waiter->may_go_on()) continue;
+      complete_(waiter->completion);
+      ++woken;
+    }
+    return woken;
+  }
+
+ private:
+  const Complete complete_;
+  std::atomic<bool> any_{false};
+  base::Mutex mutex_;
+  std::vector<Waiter*> waiters_ RONDE_GUARDED_BY(mutex_);
+};
+
+}  // namespace ronde::runtime

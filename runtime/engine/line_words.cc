@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for lines: pauses, yields, sleep, and what is said about a rank that does not come.
+#include "runtime/engine/line_words.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Status;
+
+namespace {
+
+// A line travels from core to core in less than these pauses take, so no clock is read before.
+constexpr int kFirstLooks = 64;
+// Every so many looks a thread that has no background thread beside it drives the engine.
+constexpr int kLooksPerDrive = 64;
+constexpr base::Nanoseconds kYielding = std::chrono::milliseconds(1);
+
+}  // namespace
+
+LineWords::LineWords(LineHost host, const collectives::Lines& lines, std::string name)
+    : host_(std::move(host)),
+      lines_(lines),
+      name_(std::move(name)),
+      rank_(host_.board.rank()),
+      idle_(host_.config.spin, kYielding, host_.oversubscribed) {}
+
+bool LineWords::waits_for(std::int32_t rank) const {
+  if (rank == rank_ || (what_ == For::kRoot && rank != root_)) return false;
+  const Sequence call = what_ == For::kReaders ? call_ - 2 : call_;
+  return sequence(rank, Protocol::line_of(call)) != call;
+}
+
+bool LineWords::ready() const {
+  if (what_ == For::kRoot) return !waits_for(root_);
+  for (std::int32_t rank = 0; rank < ranks(); ++rank) {
+    if (waits_for(rank)) return false;
+  }
+  return true;
+}
+
+bool LineWords::may_go_on() const { return ready() || host_.board.failed() || !usable().ok(); }
+
+Status LineWords::await(For what, Sequence call, std::int32_t root) {
+  what_ = what;
+  call_ = call;
+  root_ = root;
+  if (ready()) return {};
+  looks_ = 0;
+  late_ = false;
+  began_ = {};
+  idle_ = Idle(host_.config.spin, kYielding, host_.oversubscribed);
+  if (Protocol(*this).await([this] { return ready(); })) return {};
+  if (host_.board.failed()) return host_.failure();
+  RONDE_RETURN_IF_ERROR(usable());
+  return host_.fail(Status::error(Code::kDeadline,
+                                  "prepared '" + name_ + "' has waited for " + missing() +
+                                      ", which did not run it before RONDE_STALL_FAILURE_SECONDS"),
+                    first_missing());
+}
+
+bool LineWords::watch() {
+  ++looks_;
+  if (host_.caller_driven && looks_ % kLooksPerDrive == 0) {
+    static_cast<void>(host_.runner.poll(completion));
+  }
+  if (looks_ > kFirstLooks) return idle_.again(true);
+  cpu_relax();
+  return true;
+}
+
+void LineWords::sleep() {
+  const base::Instant now = host_.clock.now();
+  if (began_ == base::Instant{}) {
+    began_ = now;
+    notice_ = host_.clock.after(host_.config.stall_warning);
+  }
+  if (now >= notice_) {
+    host_.log.warning("prepared '" + name_ + "' has waited for " +
+                      base::seconds_text(now - began_) + " for " + missing() +
+                      ": is it run there?");
+    notice_ = host_.clock.after(host_.config.stall_warning);
+  }
+  const base::Nanoseconds patience = host_.config.stall_failure;
+  const base::Instant end = patience >= base::kNever - began_ ? base::kNever : began_ + patience;
+  late_ = now >= end;
+  if (late_) return;
+  completion.reset();
+  // From here on the agent looks for this thread; what came before that it sees itself.
+  const LineWaits::Sleep sleep(host_.waits, *this);
+  if (may_go_on()) {
+    late_ = !usable().ok();
+    return;
+  }
+  static_cast<void>(host_.runner.wait(completion, std::min(notice_, end)));
+}
+
+std::int32_t LineWords::first_missing() const {
+  for (std::int32_t rank = 0; rank < ranks(); ++rank) {
+    if (waits_for(rank)) return rank;
+  }
+  return -1;
+}
+
+std::string LineWords::missing() const {
+  std::vector<std::int32_t> missing;
+  for (std::int32_t rank = 0; rank < ranks(); ++rank) {
+    if (waits_for(rank)) missing.push_back(rank);
+  }
+  return base::ranks_phrase(missing);
+}
+
+}  // namespace ronde::runtime

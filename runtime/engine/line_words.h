@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of a prepared operation as an engine has them: lines on the board, doorbells that ring
+// for a rank that sleeps, and how a thread waits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "collectives/board/board.h"
+#include "collectives/in_host/line_protocol.h"
+#include "collectives/in_host/lines.h"
+#include "runtime/drive/agent_runner.h"
+#include "runtime/drive/idle.h"
+#include "runtime/engine/line_waits.h"
+
+namespace ronde::runtime {
+
+// What an engine gives to its prepared operations, which keep it alive.
+struct LineHost {
+  collectives::Board board;
+  AgentRunner& runner;
+  LineWaits& waits;
+  const base::Config& config;
+  const base::Clock& clock;
+  const base::Log& log;
+  bool oversubscribed = false;
+  bool caller_driven = false;
+  // An error where the engine can be used no more.
+  std::function<base::Status()> usable;
+  // Fails the job: this operation has waited for too long, for that rank.
+  std::function<base::Status(const base::Status& why, std::int32_t rank)> fail;
+  // How the job has failed, once it has.
+  std::function<base::Status()> failure;
+};
+
+// Thread safety: one thread at a time; may_go_on() from any thread while that one sleeps.
+class LineWords final : public LineWaits::Waiter {
+ public:
+  using Sequence = collectives::Lines::Sequence;
+  using Protocol = collectives::LineProtocol<LineWords>;
+  // Whose lines a thread waits for: those of all others, of the root, or of those that have still
+  // to read the call before the last.
+  enum class For : std::uint8_t { kAll, kRoot, kReaders };
+
+  LineWords(LineHost host, const collectives::Lines& lines, std::string name);
+  LineWords(const LineWords&) = delete;
+  LineWords& operator=(const LineWords&) = delete;
+
+  [[nodiscard]] const collectives::Lines& lines() const { return lines_; }
+  [[nodiscard]] base::Status usable() const { return host_.usable(); }
+  void post_call(Sequence call) { Protocol(*this).post(call); }
+  base::Status await(For what, Sequence call, std::int32_t root = 0);
+
+  // ---- for the protocol ----
+  [[nodiscard]] std::int32_t rank() const { return rank_; }
+  [[nodiscard]] std::int32_t ranks() const { return lines_.ranks(); }
+  [[nodiscard]] Sequence sequence(std::int32_t rank, int line) const {
+    return lines_.sequence(rank, line).load(std::memory_order_seq_cst);
+  }
+  void post(int line, Sequence call) const {
+    lines_.sequence(rank_, line).store(call, std::memory_order_seq_cst);
+  }
+  [[nodiscard]] bool sleeps(std::int32_t rank) const {
+    return lines_.sleeps(rank).load(std::memory_order_seq_cst) != 0;
+  }
+  void set_sleeps(bool sleeps) const {
+    lines_.sleeps(rank_).store(sleeps ? 1 : 0, std::memory_order_seq_cst);
+  }
+  void ring(std::int32_t rank) const { host_.board.doorbell(rank).ring(); }
+  bool watch();
+  void sleep();
+  [[nodiscard]] bool over() const { return late_ || host_.board.failed(); }
+
+  [[nodiscard]] bool may_go_on() const override;
+
+ private:
+  [[nodiscard]] bool ready() const;
+  [[nodiscard]] std::string missing() const;
+  [[nodiscard]] std::int32_t first_missing() const;
+  [[nodiscard]] bool waits_for(std::int32_t rank) const;
+
+  const LineHost host_;
+  const collectives::Lines lines_;
+  const std::string name_;
+  const std::int32_t rank_;
+  // Of the wait in progress:
+  For what_ = For::kAll;
+  Sequence call_ = 0;
+  std::int32_t root_ = 0;
+  int looks_ = 0;
+  Idle idle_;
+  bool late_ = false;
+  base::Instant began_{};  // asleep since
+  base::Instant notice_ = base::kNever;
+};
+
+}  // namespace ronde::runtime

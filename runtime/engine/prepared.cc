@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agreeing on a prepared operation, and its calls.
+#include "runtime/engine/prepared.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "collectives/kernels/floating_point_mode.h"
+#include "runtime/engine/engine.h"
+#include "runtime/negotiate/disagreement.h"
+#include "runtime/negotiate/messages.h"
+#include "runtime/tensors/submission.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Operation;
+using base::Result;
+using base::Status;
+using collectives::Lines;
+
+namespace {
+
+// Lines begin on a pair of cache lines, which is more than an arena gives.
+constexpr std::size_t kAlignment = 2 * collectives::Arena::kAlignment;
+
+std::size_t aligned(std::size_t place) {
+  return (place + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// An ordinary operation over bytes, which waits: how the ranks agree.
+Submission agreement(Operation operation, const std::string& name, std::span<std::byte> bytes) {
+  Submission made;
+  made.name = name;
+  made.will_wait = true;
+  made.signature.operation = operation;
+  made.signature.dtype = base::DType::kU8;
+  made.signature.op = base::ReduceOp::kSum;
+  made.signature.shape = {std::ssize(bytes)};
+  made.views.front().input = bytes.data();
+  made.views.front().output = operation == Operation::kBroadcast ? bytes.data() : nullptr;
+  return made;
+}
+
+// What each rank says, by rank; each part begins with its length.
+Result<std::vector<Statement>> statements_of(std::span<const std::byte> all) {
+  std::vector<Statement> statements;
+  while (!all.empty()) {
+    std::uint64_t size = 0;
+    if (all.size() < sizeof size) break;
+    std::memcpy(&size, all.data(), sizeof size);
+    all = all.subspan(sizeof size);
+    if (size > all.size()) break;
+    RONDE_ASSIGN_OR_RETURN(auto announced, decode_announcement(all.first(size)));
+    auto& request = std::get<RequestAnnouncement>(announced);
+    statements.push_back({std::move(request.signature), std::move(request.place), request.step});
+    all = all.subspan(size);
+  }
+  return statements;
+}
+
+std::vector<std::byte> statement_of(const LocalTensor& tensor) {
+  const std::vector<std::byte> text =
+      encode(Announcement(RequestAnnouncement{tensor.name, tensor.place, tensor.signature, {}}));
+  const std::uint64_t size = text.size();
+  std::vector<std::byte> bytes(sizeof size + text.size());
+  std::memcpy(bytes.data(), &size, sizeof size);
+  std::ranges::copy(text, bytes.begin() + sizeof size);
+  return bytes;
+}
+
+}  // namespace
+
+// ---- the memory of lines ----
+
+Result<std::int64_t> LineMemory::make(const std::shared_ptr<BoardMemory>& memory,
+                                      std::span<std::byte> arena, std::int32_t ranks,
+                                      std::size_t bytes) {
+  const base::MutexLock lock(mutex_);
+  std::erase_if(made_, [](const Made& made) { return made.lines.all_have_left(); });
+  if (made_.size() >= kMost) {
+    return Status::error(Code::kOutOfMemory, std::to_string(kMost) + " operations have lines");
+  }
+  const base::Bytes size = Lines::size_of(ranks, bytes) + base::Bytes(kAlignment);
+  RONDE_ASSIGN_OR_RETURN(auto buffer, BoardBuffer::allocate(memory, size));
+  const auto place = aligned(static_cast<std::size_t>(buffer->bytes().data() - arena.data()));
+  const Lines lines(arena.subspan(place), ranks, bytes);
+  lines.format();
+  made_.push_back({std::move(buffer), lines});
+  return base::narrow<std::int64_t>(place);
+}
+
+// ---- calls by lines ----
+
+LineCalls::LineCalls(LineHost host, const Lines& lines, const AgreedTensor& agreed,
+                     const LocalTensor& tensor, std::vector<std::size_t> bytes_of_rank)
+    : words_(std::move(host), lines, tensor.name),
+      operation_(agreed.signature.operation),
+      root_(agreed.signature.root),
+      input_(tensor.views.empty()
+                 ? std::span<const std::byte>()
+                 : std::span(tensor.views.front().input, tensor.views.front().bytes().size())),
+      output_(tensor.views.empty() ? nullptr : tensor.views.front().output),
+      bytes_of_rank_(std::move(bytes_of_rank)) {
+  if (row(operation_).reduces) plan_reduction(agreed);
+  std::size_t all = 0;
+  for (const std::size_t bytes : bytes_of_rank_) all += bytes;
+  gathered_.resize(all);
+}
+
+LineCalls::~LineCalls() { words_.lines().left(words_.rank()).store(1, std::memory_order_release); }
+
+std::size_t LineCalls::most_bytes(const LocalTensor& tensor,
+                                  const std::vector<std::size_t>& bytes_of_rank) {
+  if (!bytes_of_rank.empty()) return std::ranges::max(bytes_of_rank);
+  return tensor.views.empty() ? 0 : tensor.views.front().bytes().size();
+}
+
+void LineCalls::plan_reduction(const AgreedTensor& agreed) {
+  const Signature& is = agreed.signature;
+  const std::int32_t ranks = words_.ranks();
+  const collectives::Reduction how{is.dtype, is.op, is.prescale, is.postscale, is.compression};
+  kernels_ = &collectives::kernels_for(is.dtype, is.op);
+  scaling_ = collectives::scaling_of(how, ranks);
+  const std::int64_t size = base::size_of(is.dtype);
+  std::int64_t from = 0;
+  elements_ = base::narrow<std::int64_t>(input_.size()) / size;
+  if (is.operation == Operation::kReduceScatter) {
+    const std::int64_t row = row_elements(is.shape).value();
+    from = rows_before_rank(is, words_.rank(), ranks) * row * size;
+    elements_ = rows_of_rank(is, words_.rank(), ranks) * row;
+  }
+  for (const int line : {0, 1}) {
+    sources_[line].reserve(base::narrow<std::size_t>(ranks));
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      sources_[line].push_back(words_.lines().bytes(rank, line) + from);
+    }
+  }
+}
+
+Status LineCalls::start() {
+  const Lines::Sequence call = call_ + 1;
+  const bool broadcasts = row(operation_).has_root;
+  if (broadcasts && words_.rank() != root_) {
+    call_ = call;
+    return {};
+  }
+  if (broadcasts) {
+    RONDE_RETURN_IF_ERROR(words_.await(LineWords::For::kReaders, call));
+  }
+  const int line = LineWords::Protocol::line_of(call);
+  if (!input_.empty()) {
+    std::memcpy(words_.lines().bytes(words_.rank(), line), input_.data(), input_.size());
+  }
+  words_.post_call(call);
+  call_ = call;
+  return {};
+}
+
+Status LineCalls::wait() {
+  const int line = LineWords::Protocol::line_of(call_);
+  if (!row(operation_).has_root) {
+    RONDE_RETURN_IF_ERROR(words_.await(LineWords::For::kAll, call_));
+    read(line);
+    return {};
+  }
+  if (words_.rank() == root_) {
+    if (output_ != input_.data() && !input_.empty()) {
+      std::memcpy(output_, words_.lines().bytes(root_, line), input_.size());
+    }
+    return {};
+  }
+  RONDE_RETURN_IF_ERROR(words_.await(LineWords::For::kRoot, call_, root_));
+  if (!input_.empty()) {
+    std::memcpy(output_, words_.lines().bytes(root_, line), input_.size());
+  }
+  words_.post_call(call_);
+  return {};
+}
+
+void LineCalls::read(int line) {
+  if (kernels_ != nullptr && elements_ > 0) {
+    const collectives::ScopedFloatingPointMode mode;
+    kernels_->of_host(sources_[line], {&output_, 1}, elements_, scaling_);
+  }
+  std::size_t at = 0;
+  for (std::size_t rank = 0; rank < bytes_of_rank_.size(); ++rank) {
+    if (bytes_of_rank_[rank] == 0) continue;
+    std::memcpy(gathered_.data() + at, words_.lines().bytes(base::narrow<std::int32_t>(rank), line),
+                bytes_of_rank_[rank]);
+    at += bytes_of_rank_[rank];
+  }
+}
+
+// ---- agreeing ----
+
+Result<std::unique_ptr<Prepared>> Prepared::make(std::shared_ptr<Engine> engine,
+                                                 Submission submission) {
+  RONDE_RETURN_IF_ERROR(engine->usable());
+  const base::OperationRow& is = row(submission.signature.operation);
+  if (is.has_own_rows() || is.on_streams || submission.signature.device >= 0) {
+    return Status::error(
+        Code::kUnsupported,
+        "'" + submission.name + "': " + std::string(is.name) +
+            (is.has_own_rows() ? " has rows that differ from call to call" : " of a device") +
+            " and cannot be prepared: use the ordinary operation");
+  }
+  RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
+                         check_submission(submission, engine->rank(), engine->size()));
+  std::vector<std::byte> mine = statement_of(*tensor);
+  RONDE_ASSIGN_OR_RETURN(
+      const auto said,
+      engine->submit(agreement(Operation::kAllgather, "prepare " + tensor->name, mine)));
+  RONDE_RETURN_IF_ERROR(engine->wait(*said));
+  RONDE_ASSIGN_OR_RETURN(const auto statements,
+                         statements_of({said->output.data(), said->output.size()}));
+  RONDE_ASSIGN_OR_RETURN(auto agreed, agree_on(tensor->name, statements));
+  std::unique_ptr<Prepared> made(
+      new Prepared(std::move(engine), std::move(submission), std::move(agreed)));
+  RONDE_RETURN_IF_ERROR(made->make_lines(*tensor));
+  return made;
+}
+
+// The same on all ranks, as far as the agreement decides; the leader may have no room.
+Status Prepared::make_lines(const LocalTensor& tensor) {
+  const Signature& is = agreed_.signature;
+  std::vector<std::size_t> bytes_of_rank;
+  const bool gathers = row(is.operation).makes_result();
+  if (gathers) {
+    const std::int64_t bytes = row_elements(is.shape).value() * base::size_of(is.dtype);
+    for (const std::int64_t rows : agreed_.first_dimensions) {
+      bytes_of_rank.push_back(base::narrow<std::size_t>(rows * bytes));
+    }
+  }
+  const std::size_t most = LineCalls::most_bytes(tensor, bytes_of_rank);
+  if (most > Lines::kMostBytes || is.compression != base::Compression::kNone ||
+      engine_->job_->shape().hosts() > 1) {
+    return {};
+  }
+  const std::span<std::byte> arena = engine_->job_->board().arena(kLeader);
+  const std::int32_t ranks = engine_->local_size();
+  std::int64_t place = -1;
+  if (engine_->local_rank() == kLeader) {
+    const auto made = engine_->line_memory_.make(engine_->memory_, arena, ranks, most);
+    if (made.ok()) place = *made;
+    if (!made.ok()) {
+      engine_->log_.info("prepared '" + tensor.name +
+                         "' takes the ordinary way: " + made.status().message());
+    }
+  }
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(&place, 1));
+  RONDE_ASSIGN_OR_RETURN(
+      const auto told,
+      engine_->submit(agreement(Operation::kBroadcast, "prepare " + tensor.name, bytes)));
+  RONDE_RETURN_IF_ERROR(engine_->wait(*told));
+  if (place < 0) return {};
+  const Lines lines(arena.subspan(static_cast<std::size_t>(place)), ranks, most);
+  lines_ = std::make_unique<LineCalls>(engine_->line_host(), lines, agreed_, tensor,
+                                       std::move(bytes_of_rank));
+  return {};
+}
+
+// ---- calls ----
+
+Status Prepared::wrong(const char* what) const {
+  return Status::error(Code::kInvalidArgument, "prepared '" + submission_.name + "': " + what);
+}
+
+Status Prepared::start() {
+  if (started_) return wrong("start() is called twice: call wait() between them");
+  if (lines_ != nullptr) {
+    RONDE_RETURN_IF_ERROR(engine_->line_usable());
+    RONDE_RETURN_IF_ERROR(lines_->start());
+  } else {
+    work_.reset();
+    RONDE_ASSIGN_OR_RETURN(work_, engine_->submit(submission_));
+  }
+  started_ = true;
+  return {};
+}
+
+Status Prepared::wait() {
+  if (!started_) return wrong("wait() without a call: call start() before it");
+  started_ = false;
+  if (lines_ == nullptr) return engine_->wait(*work_);
+  RONDE_RETURN_IF_ERROR(engine_->line_usable());
+  return lines_->wait();
+}
+
+Status Prepared::run() {
+  RONDE_RETURN_IF_ERROR(start());
+  return wait();
+}
+
+Result<Prepared::Gathered> Prepared::gathered() const {
+  if (!row(agreed_.signature.operation).makes_result()) {
+    return wrong("its result is in the memory of its request");
+  }
+  if (started_ || (lines_ == nullptr && work_ == nullptr)) {
+    return wrong("there is no result: call start() and wait() before");
+  }
+  base::Shape shape = agreed_.signature.shape;
+  shape.front() = 0;
+  for (const std::int64_t rows : agreed_.first_dimensions) shape.front() += rows;
+  const std::byte* const data =
+      lines_ != nullptr ? lines_->gathered().data() : work_->output.data();
+  return Gathered{data, std::move(shape), agreed_.signature.dtype};
+}
+
+}  // namespace ronde::runtime
