@@ -253,10 +253,11 @@ LineHost Engine::line_host() {
                 .fail = {},
                 .failure = [this] { return await_failure(); }};
   host.fail = [this](const Status& why, std::int32_t position) {
-    agent_.failure().fail(why, job_->rank_at(position));
+    const std::int32_t rank = position < 0 ? -1 : job_->rank_at(position);
+    agent_.failure().fail(why, rank);
     runner_.notify(true);
-    static_cast<void>(await_failure());
-    return why;
+    Status failed = await_failure();  // which another rank may have reported first
+    return failed.ok() ? Status(why).with_rank(rank) : failed;
   };
   return host;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "runtime/negotiate/stopped.h"
 
 namespace ronde::runtime {
 
@@ -59,10 +60,13 @@ Status LineWords::await(For what, Sequence call, std::int32_t root) {
   if (Protocol(*this).await([this] { return ready(); })) return {};
   if (host_.board.failed()) return host_.failure();
   RONDE_RETURN_IF_ERROR(usable());
-  return host_.fail(Status::error(Code::kDeadline,
-                                  "prepared '" + name_ + "' has waited for " + missing() +
-                                      ", which did not run it before RONDE_STALL_FAILURE_SECONDS"),
-                    first_missing());
+  const std::vector<std::int32_t> late = missing();
+  return host_.fail(Status::error(Code::kDeadline, "prepared '" + name_ + "' has waited for " +
+                                                       base::ranks_phrase(late) +
+                                                       ", which did not run it before "
+                                                       "RONDE_STALL_FAILURE_SECONDS" +
+                                                       stopped(late)),
+                    late.empty() ? -1 : late.front());
 }
 
 bool LineWords::watch() {
@@ -82,9 +86,10 @@ void LineWords::sleep() {
     notice_ = host_.clock.after(host_.config.stall_warning);
   }
   if (now >= notice_) {
+    const std::vector<std::int32_t> late = missing();
     host_.log.warning("prepared '" + name_ + "' has waited for " +
-                      base::seconds_text(now - began_) + " for " + missing() +
-                      ": is it run there?");
+                      base::seconds_text(now - began_) + " for " + base::ranks_phrase(late) +
+                      ": is it run there?" + stopped(late));
     notice_ = host_.clock.after(host_.config.stall_warning);
   }
   const base::Nanoseconds patience = host_.config.stall_failure;
@@ -101,19 +106,18 @@ void LineWords::sleep() {
   static_cast<void>(host_.runner.wait(completion, std::min(notice_, end)));
 }
 
-std::int32_t LineWords::first_missing() const {
-  for (std::int32_t rank = 0; rank < ranks(); ++rank) {
-    if (waits_for(rank)) return rank;
-  }
-  return -1;
-}
-
-std::string LineWords::missing() const {
+std::vector<std::int32_t> LineWords::missing() const {
   std::vector<std::int32_t> missing;
   for (std::int32_t rank = 0; rank < ranks(); ++rank) {
     if (waits_for(rank)) missing.push_back(rank);
   }
-  return base::ranks_phrase(missing);
+  return missing;
+}
+
+std::string LineWords::stopped(const std::vector<std::int32_t>& missing) const {
+  std::string text;
+  for (const std::int32_t rank : missing) text += stopped_text(rank, host_.board.presence(rank));
+  return text;
 }
 
 }  // namespace ronde::runtime

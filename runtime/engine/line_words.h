@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/config.h"
@@ -80,8 +81,8 @@ class LineWords final : public LineWaits::Waiter {
 
  private:
   [[nodiscard]] bool ready() const;
-  [[nodiscard]] std::string missing() const;
-  [[nodiscard]] std::int32_t first_missing() const;
+  [[nodiscard]] std::vector<std::int32_t> missing() const;
+  [[nodiscard]] std::string stopped(const std::vector<std::int32_t>& missing) const;
   [[nodiscard]] bool waits_for(std::int32_t rank) const;
 
   const LineHost host_;

@@ -27,9 +27,9 @@ BYTES = "33554432,33554432,33554432"
 
 def start(mpirun, worker, algorithm, ranks, victim, failure, iterations, size=BYTES):
     return jobs.WorkerJob(mpirun, worker, ranks, recovery=True,
-                          environment={"RONDE_ALGORITHM": algorithm, "RONDE_STALL_WARNING_SECONDS": "0.5",
+                          environment={"RONDE_ALGORITHM": algorithm.replace("prepared", "auto"), "RONDE_STALL_WARNING_SECONDS": "0.5",
                                        "RONDE_STALL_FAILURE_SECONDS": str(failure)},
-                          bytes=size, victim=victim, at=3, after=0.003, signal=int(signal.SIGSTOP),
+                          bytes=size, prepared=int(algorithm == "prepared"), victim=victim, at=3, after=0.003, signal=int(signal.SIGSTOP),
                           iterations=iterations)
 
 

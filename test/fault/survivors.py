@@ -6,7 +6,8 @@ its out-of-place calls intact and its memory its own again; it must end by itsel
 choice and without another call of MPI, and nothing may be left of the job.
 
 usage: survivors.py MPIRUN WORKER ALGORITHM BYTES RANKS:VICTIM...
-BYTES may be a list of sizes with commas: vectors that are in flight together.
+BYTES may be a list of sizes with commas: vectors that are in flight together. ALGORITHM "prepared" runs
+prepared operations, by whatever way they take.
 """
 import random
 import socket
@@ -44,14 +45,15 @@ def check_survivor(job, rank, victim, culprit, struck):
 
 def kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place):
     before = jobs.shared_memory()
+    prepared = int(algorithm == "prepared")
     large = max(map(int, size.split(","))) > 1 << 20
     # The delay hits the middle of a long collective, or any place in a stream of short ones.
     after = random.uniform(0, 0.008 if large else 0.0005)
     print(f"{algorithm}, {size} bytes, rank {victim} of {ranks}, {'in' if in_place else 'out of'} place, "
           f"{after * 1e3:.2f} ms into its collective: ", end="", flush=True)
     job = jobs.WorkerJob(mpirun, worker, ranks, recovery=True,
-                         environment={"RONDE_ALGORITHM": algorithm},
-                         bytes=size, in_place=in_place, victim=victim, at=4, after=after)
+                         environment={"RONDE_ALGORITHM": "auto" if prepared else algorithm},
+                         bytes=size, in_place=in_place, prepared=prepared, victim=victim, at=4, after=after)
     struck = job.wait_until(job.struck, START, "the kill")
     job.end(LIMIT + max(0.0, struck - time.monotonic()), "a survivor hangs")
     ended = time.monotonic()

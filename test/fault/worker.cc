@@ -5,7 +5,7 @@
 // Each rank writes its report into a file of its own, because mpirun does not keep the output of
 // ranks apart.
 //
-// usage: worker folder=DIR [bytes=N,N,...] [iterations=N] [in_place=0|1] [seed=N]
+// usage: worker folder=DIR [bytes=N,N,...] [iterations=N] [in_place=0|1] [prepared=0|1] [seed=N]
 //               [victim=RANK at=ITERATION after=SECONDS signal=N]
 #include <signal.h>
 #include <unistd.h>
@@ -40,6 +40,7 @@ struct Settings {
   std::vector<std::size_t> bytes{8};  // the sizes of an iteration's vectors, submitted together
   std::uint64_t iterations = 0;       // 0: until something fails
   bool in_place = false;
+  bool prepared = false;  // operations that are agreed once, in place
   std::uint64_t seed = 1;
   int victim = -1;
   std::uint64_t at = 3;
@@ -63,6 +64,7 @@ Settings parse(int argc, char** argv) {
         }},
        {"iterations", [&](Value value) { settings.iterations = std::stoul(value); }},
        {"in_place", [&](Value value) { settings.in_place = value == "1"; }},
+       {"prepared", [&](Value value) { settings.prepared = value == "1"; }},
        {"seed", [&](Value value) { settings.seed = std::stoul(value); }},
        {"victim", [&](Value value) { settings.victim = std::stoi(value); }},
        {"at", [&](Value value) { settings.at = std::stoul(value); }},
@@ -112,7 +114,7 @@ class Tensor {
   Tensor(const Settings& settings, std::size_t position)
       : name_("v" + std::to_string(position)),
         seed_(settings.seed),
-        in_place_(settings.in_place),
+        in_place_(settings.in_place || settings.prepared),
         output_(settings.bytes[position] / sizeof(float)) {}
 
   void prepare(int rank) {
@@ -123,6 +125,11 @@ class Tensor {
       fill(input_, rank);
     }
   }
+
+  void agree(ronde::Engine& engine) {
+    prepared_ = engine.prepare_allreduce(name_, output_, ronde::sum);
+  }
+  void run_prepared() { prepared_.run(); }
 
   ronde::Work submit(ronde::Engine& engine) {
     if (in_place_) return engine.allreduce(name_, std::span(output_), ronde::sum);
@@ -173,6 +180,7 @@ class Tensor {
   bool checked_ = false;
   std::vector<float> input_;
   std::vector<float> output_;
+  ronde::Prepared prepared_;
 };
 
 void strike(const Settings& settings) {
@@ -198,7 +206,13 @@ void iterate(const Settings& settings, ronde::Engine& engine, std::vector<Tensor
   }
   std::vector<ronde::Work> works;
   works.reserve(tensors.size());
-  for (Tensor& tensor : tensors) works.push_back(tensor.submit(engine));
+  for (Tensor& tensor : tensors) {
+    if (settings.prepared) {
+      tensor.run_prepared();
+    } else {
+      works.push_back(tensor.submit(engine));
+    }
+  }
   for (ronde::Work& work : works) work.wait();
   for (Tensor& tensor : tensors) tensor.check(engine.size());
 }
@@ -245,6 +259,9 @@ int run(const Settings& settings) {
   std::uint64_t iteration = 0;
   std::int64_t longest = 0;
   try {
+    for (Tensor& tensor : tensors) {
+      if (settings.prepared) tensor.agree(engine);
+    }
     while (settings.iterations == 0 || iteration < settings.iterations) {
       const std::int64_t began = now_ns();
       iterate(settings, engine, tensors, ++iteration);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ronde::Prepared through libronde.so, between processes: results, sizes that take lines and that do
-// not, and the order against other operations.
+// ronde::Prepared through libronde.so, between processes: results, sizes that take lines and that
+// do not, and the order against other operations.
 #include <gtest/gtest.h>
 
 #include <cstdint>
