@@ -68,7 +68,7 @@ Session::Session(Engine& engine, const Options& options, Device& device, MpiPeer
       measurement_(engine, options, watchdog),
       table_(table) {
   const bool model = options.operation == Operation::kModel;
-  contenders_.push_back(make_ronde(engine, model ? "ronde-flat" : kRonde));
+  contenders_.push_back(make_ronde(engine, model ? "ronde-flat" : kRonde, options.prepared));
   for (const std::string& name : options.against) {
     contenders_.push_back(name == "memcpy" ? make_memcpy()
                           : name == "line" ? make_line(engine)

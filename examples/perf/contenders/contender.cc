@@ -29,15 +29,19 @@ bool is_on_device(const Task& task) { return task.device->number() != RONDE_DEVI
 
 class RondeContender final : public Contender {
  public:
-  RondeContender(Engine& engine, std::string name)
-      : engine_(engine.get()), name_(std::move(name)) {}
-  ~RondeContender() override { ronde_work_release(work_); }
+  RondeContender(Engine& engine, std::string name, bool prepared)
+      : engine_(engine.get()), name_(std::move(name)), is_prepared_(prepared) {}
+  ~RondeContender() override {
+    ronde_work_release(work_);
+    ronde_prepared_release(prepared_);
+  }
 
   [[nodiscard]] std::string name() const override { return name_; }
 
   [[nodiscard]] std::string lacks(const Case& shape) const override {
-    return shape.is_owned() && shape.in_place ? std::string(name_of(shape.operation)) + " in place"
-                                              : "";
+    const std::string name(name_of(shape.operation));
+    if (is_prepared_ && shape.operation == Operation::kAllToAll) return name + ", prepared";
+    return shape.is_owned() && shape.in_place ? name + " in place" : "";
   }
 
   void prepare(const Task& task) override {
@@ -53,9 +57,16 @@ class RondeContender final : public Contender {
     request_.output = task.output;
     if (shape.is_owned()) request_.output = nullptr;
     if (shape.row().output == RONDE_BLOCK) request_.input = task.input;
+    ronde_prepared_release(std::exchange(prepared_, nullptr));
+    if (!is_prepared_) return;
+    // A model is one flat allreduce here.
+    const Operation what =
+        shape.operation == Operation::kModel ? Operation::kAllreduce : shape.operation;
+    call(ronde_prepare, engine_, static_cast<ronde_operation_kind>(what), &request_, &prepared_);
   }
 
   void run() override {
+    if (is_prepared_) return call(ronde_prepared_run, prepared_);
     if (is_on_device(task_)) return run_on_device();
     const Calls& calls = calls_of(task_.shape.operation);
     if (calls.waiting != nullptr) return call(calls.waiting, engine_, &request_);
@@ -65,6 +76,11 @@ class RondeContender final : public Contender {
   [[nodiscard]] std::byte* result() override {
     if (!task_.shape.is_owned()) return task_.output;
     const void* data = nullptr;
+    if (is_prepared_) {
+      std::int64_t rows = 0;
+      call(ronde_prepared_output, std::as_const(prepared_), &data, &rows);
+      return const_cast<std::byte*>(static_cast<const std::byte*>(data));
+    }
     const std::int64_t* shape = nullptr;
     std::int32_t dimensions = 0;
     std::int32_t dtype = 0;
@@ -88,6 +104,8 @@ class RondeContender final : public Contender {
 
   ronde_engine* engine_;
   std::string name_;
+  bool is_prepared_;
+  ronde_prepared* prepared_ = nullptr;
   Task task_;
   std::string tensor_;
   std::int64_t length_ = 0;
@@ -184,8 +202,8 @@ class MemcpyContender final : public Contender {
 
 }  // namespace
 
-std::unique_ptr<Contender> make_ronde(Engine& engine, std::string name) {
-  return std::make_unique<RondeContender>(engine, std::move(name));
+std::unique_ptr<Contender> make_ronde(Engine& engine, std::string name, bool prepared) {
+  return std::make_unique<RondeContender>(engine, std::move(name), prepared);
 }
 
 std::unique_ptr<Contender> make_ronde_one_by_one(Engine& engine) {

@@ -55,8 +55,9 @@ class Contender {
 };
 
 // Ronde by its blocking calls, from submit to the end of wait; with memory of a device, from submit
-// until its stream may go on.
-[[nodiscard]] std::unique_ptr<Contender> make_ronde(Engine& engine, std::string name);
+// until its stream may go on. prepared: by operations that are agreed once (ronde_prepare).
+[[nodiscard]] std::unique_ptr<Contender> make_ronde(Engine& engine, std::string name,
+                                                    bool prepared = false);
 // Ronde with one tensor after the other, as gradients are submitted.
 [[nodiscard]] std::unique_ptr<Contender> make_ronde_one_by_one(Engine& engine);
 // Every rank copies its input with memcpy (on a device, its own copy), at the same time: the speed

@@ -135,6 +135,8 @@ void add_what(FlagTable& table, Options& options) {
       {"place", places(options), "in (the result replaces the input), out, or both"},
       {"buffer", whole(options.on_board, 0, 1),
        "1: all tensors lie in a ronde::Buffer, in which an allreduce moves no bytes; 0: plain"},
+      {"prepared", whole(options.prepared, 0, 1),
+       "1: operations are prepared, and run again and again; 0: called by name"},
   });
 }
 

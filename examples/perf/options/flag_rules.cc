@@ -40,6 +40,10 @@ void check_device(const Options& options) {
     throw UsageError("--against " + each + " works in host memory: with --device " +
                      options.device + " use memcpy, or leave it out");
   }
+  if (options.prepared) {
+    throw UsageError("--prepared 1 is for host memory: leave it out with --device " +
+                     options.device);
+  }
   if (options.on_board) {
     throw UsageError("--buffer 1 is host memory: leave it out with --device " + options.device);
   }

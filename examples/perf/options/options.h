@@ -48,6 +48,7 @@ struct Options {
   double timeout_seconds = 300;
   bool corrupt = false;
   bool on_board = false;
+  bool prepared = false;
   std::vector<std::string> command;  // as it was typed
 };
 
