@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/prepared.h"
 #include "runtime/job/local_job.h"
 
 struct ronde_error {

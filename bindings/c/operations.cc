@@ -14,6 +14,7 @@
 #include "bindings/c/request.h"
 #include "collectives/device/plugin.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/prepared.h"
 
 using ronde::base::kOperations;
 using ronde::base::Operation;
@@ -198,7 +199,7 @@ ronde_status ronde_prepare(ronde_engine* engine, ronde_operation_kind operation,
     }
     RONDE_ASSIGN_OR_RETURN(auto submission, translate(static_cast<Operation>(operation), request));
     RONDE_ASSIGN_OR_RETURN(auto made,
-                           ronde::runtime::Engine::prepare(engine->engine, std::move(submission)));
+                           ronde::runtime::Prepared::make(engine->engine, std::move(submission)));
     *prepared = new ronde_prepared{std::move(made)};
     return {};
   });

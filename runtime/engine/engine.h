@@ -20,8 +20,8 @@
 #include "runtime/drive/agent.h"
 #include "runtime/drive/agent_runner.h"
 #include "runtime/engine/board_buffer.h"
+#include "runtime/engine/line_memory.h"
 #include "runtime/engine/line_words.h"
-#include "runtime/engine/prepared.h"
 #include "runtime/engine/rank_agent.h"
 #include "runtime/job/job.h"
 #include "runtime/tensors/submission.h"
@@ -80,12 +80,6 @@ class Engine {
   // caller owns it, and it may outlive the engine. After a failure nothing is allocated any more,
   // because other ranks may still write into memory that was released.
   base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
-
-  // Collective: agrees on an operation that is then run as often as wanted.
-  static base::Result<std::unique_ptr<Prepared>> prepare(std::shared_ptr<Engine> engine,
-                                                         Submission submission) {
-    return Prepared::make(std::move(engine), std::move(submission));
-  }
 
   // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
   // is done.

@@ -22,13 +22,6 @@ using collectives::Lines;
 
 namespace {
 
-// Lines begin on a pair of cache lines, which is more than an arena gives.
-constexpr std::size_t kAlignment = 2 * collectives::Arena::kAlignment;
-
-std::size_t aligned(std::size_t place) {
-  return (place + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 // An ordinary operation over bytes, which waits: how the ranks agree.
 Submission agreement(Operation operation, const std::string& name, std::span<std::byte> bytes) {
   Submission made;
@@ -71,25 +64,6 @@ std::vector<std::byte> statement_of(const LocalTensor& tensor) {
 }
 
 }  // namespace
-
-// ---- the memory of lines ----
-
-Result<std::int64_t> LineMemory::make(const std::shared_ptr<BoardMemory>& memory,
-                                      std::span<std::byte> arena, std::int32_t ranks,
-                                      std::size_t bytes) {
-  const base::MutexLock lock(mutex_);
-  std::erase_if(made_, [](const Made& made) { return made.lines.all_have_left(); });
-  if (made_.size() >= kMost) {
-    return Status::error(Code::kOutOfMemory, std::to_string(kMost) + " operations have lines");
-  }
-  const base::Bytes size = Lines::size_of(ranks, bytes) + base::Bytes(kAlignment);
-  RONDE_ASSIGN_OR_RETURN(auto buffer, BoardBuffer::allocate(memory, size));
-  const auto place = aligned(static_cast<std::size_t>(buffer->bytes().data() - arena.data()));
-  const Lines lines(arena.subspan(place), ranks, bytes);
-  lines.format();
-  made_.push_back({std::move(buffer), lines});
-  return base::narrow<std::int64_t>(place);
-}
 
 // ---- calls by lines ----
 

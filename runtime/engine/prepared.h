@@ -11,11 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/status.h"
 #include "collectives/in_host/lines.h"
 #include "collectives/kernels/reduce.h"
-#include "runtime/engine/board_buffer.h"
 #include "runtime/engine/line_words.h"
 #include "runtime/tensors/local_tensor.h"
 #include "runtime/tensors/work.h"
@@ -23,27 +21,6 @@
 namespace ronde::runtime {
 
 class Engine;
-
-// The memory of lines, in the arena of the leader, which gets it back once all ranks have let go.
-//
-// Thread safety: every function may be called from any thread.
-class LineMemory {
- public:
-  // How many operations may have lines at a time.
-  static constexpr std::size_t kMost = 4096;
-  // Makes lines; returns where they lie in `arena`, in bytes, or an error where there is no room.
-  base::Result<std::int64_t> make(const std::shared_ptr<BoardMemory>& memory,
-                                  std::span<std::byte> arena, std::int32_t ranks,
-                                  std::size_t bytes);
-
- private:
-  struct Made {
-    std::unique_ptr<BoardBuffer> buffer;
-    collectives::Lines lines;
-  };
-  base::Mutex mutex_;
-  std::vector<Made> made_ RONDE_GUARDED_BY(mutex_);
-};
 
 // The calls of one operation by lines.
 //

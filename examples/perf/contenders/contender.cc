@@ -40,7 +40,10 @@ class RondeContender final : public Contender {
 
   [[nodiscard]] std::string lacks(const Case& shape) const override {
     const std::string name(name_of(shape.operation));
-    if (is_prepared_ && shape.operation == Operation::kAllToAll) return name + ", prepared";
+    // Its rows differ from call to call.
+    if (is_prepared_ && shape.is_owned() && shape.row().input == RONDE_BLOCKS) {
+      return name + ", prepared";
+    }
     return shape.is_owned() && shape.in_place ? name + " in place" : "";
   }
 
@@ -59,10 +62,9 @@ class RondeContender final : public Contender {
     if (shape.row().output == RONDE_BLOCK) request_.input = task.input;
     ronde_prepared_release(std::exchange(prepared_, nullptr));
     if (!is_prepared_) return;
-    // A model is one flat allreduce here.
-    const Operation what =
-        shape.operation == Operation::kModel ? Operation::kAllreduce : shape.operation;
-    call(ronde_prepare, engine_, static_cast<ronde_operation_kind>(what), &request_, &prepared_);
+    std::int32_t kind = 0;
+    while (ronde_operation_info(kind) != &shape.row()) ++kind;
+    call(ronde_prepare, engine_, static_cast<ronde_operation_kind>(kind), &request_, &prepared_);
   }
 
   void run() override {

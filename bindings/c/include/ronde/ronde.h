@@ -722,7 +722,8 @@ RONDE_API ronde_status ronde_prepared_start(ronde_prepared* prepared, ronde_erro
 /* Waits for the end of the call, and writes the output.
  * Returns: argument codes, work codes; RONDE_INVALID_ARGUMENT: there is no call. */
 RONDE_API ronde_status ronde_prepared_wait(ronde_prepared* prepared, ronde_error** error);
-/* Both. */
+/* Both, one after the other.
+ * Returns: as the two. */
 RONDE_API ronde_status ronde_prepared_run(ronde_prepared* prepared, ronde_error** error);
 /* Gives the result of an allgather, owned by the operation, until the next start: `rows` of what
  * the ranks gave, one after the other.

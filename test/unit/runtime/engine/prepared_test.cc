@@ -44,7 +44,7 @@ Submission prepared_sum(const std::string& name, std::vector<float>& data,
 }
 
 std::unique_ptr<Prepared> prepare(const testing::EnginePtr& engine, Submission submission) {
-  auto made = Engine::prepare(engine, std::move(submission));
+  auto made = Prepared::make(engine, std::move(submission));
   EXPECT_TRUE(made.ok()) << made.status().message();
   return made.ok() ? std::move(*made) : nullptr;
 }
@@ -173,7 +173,7 @@ TEST(PreparedOperations, WaitForASleeper) {
 TEST(PreparedOperations, NameRanksThatDiffer) {
   with_engines(2, [](int rank, const testing::EnginePtr& engine) {
     std::vector<float> data(rank == 0 ? 3 : 4);
-    const auto made = Engine::prepare(engine, prepared_sum("loss", data));
+    const auto made = Prepared::make(engine, prepared_sum("loss", data));
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.status().code(), base::Code::kMismatch);
     EXPECT_THAT(
@@ -193,7 +193,7 @@ TEST(PreparedOperations, RefuseCallsOutOfTurn) {
     EXPECT_THAT(made->start().message(), HasSubstr("start() is called twice"));
     expect_ok(made->wait());
     Submission rows = prepared_of(Operation::kAllToAll, "rows", data, base::DType::kF32);
-    EXPECT_EQ(Engine::prepare(engine, rows).status().code(), base::Code::kUnsupported);
+    EXPECT_EQ(Prepared::make(engine, rows).status().code(), base::Code::kUnsupported);
     expect_ok(engine->close());
     EXPECT_EQ(made->run().code(), base::Code::kClosed);
   }
