@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "runtime/tensors/submission.h"
 
 namespace ronde::bindings {
@@ -24,7 +25,7 @@ static_assert(RONDE_PRODUCT == static_cast<int>(base::ReduceOp::kProduct));
 static_assert(RONDE_BXOR == static_cast<int>(base::ReduceOp::kBitXor));
 static_assert(RONDE_COMPRESSION_F16 == static_cast<int>(base::Compression::kF16));
 // There is no padding at the end: a younger field would hide in it, in a struct of the same size.
-static_assert(sizeof(ronde_request) == offsetof(ronde_request, step) + sizeof(int64_t));
+static_assert(sizeof(ronde_request) == offsetof(ronde_request, weight) + sizeof(double));
 
 Status null_argument(const char* what) {
   return Status::error(Code::kInvalidArgument, std::string(what) + " is a null pointer");
@@ -41,6 +42,7 @@ ronde_request defaults_of<ronde_request>() {
   request.device = RONDE_DEVICE_CPU;
   request.compression = RONDE_COMPRESSION_NONE;
   request.step = -1;
+  request.weight = 1.0;
   return request;
 }
 
@@ -69,8 +71,9 @@ Status check_unused(const ronde_request& request, const std::string& name) {
   if (request.deadline_ns != 0) {
     return unsupported("this version has no deadline of single tensors: leave deadline_ns at 0");
   }
-  if ((request.flags & ~static_cast<uint64_t>(RONDE_FLAG_WILL_WAIT | RONDE_FLAG_STEP_AGREES)) !=
-      0) {
+  constexpr std::uint64_t kKnown =
+      RONDE_FLAG_WILL_WAIT | RONDE_FLAG_STEP_AGREES | RONDE_FLAG_WEIGHTED;
+  if ((request.flags & ~kKnown) != 0) {
     return unsupported("unknown flags");
   }
   if (request.reserved != 0) return unsupported("reserved must be 0");
@@ -147,6 +150,15 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   signature.priority = request.priority;
   signature.prescale = request.prescale;
   signature.postscale = request.postscale;
+  signature.weighted = (request.flags & RONDE_FLAG_WEIGHTED) != 0;
+  if (signature.weighted && !row(operation).reduces) {
+    return wrong("RONDE_FLAG_WEIGHTED is set, but it averages nothing: leave the flag out");
+  }
+  if (!signature.weighted && request.weight != 1.0) {
+    return wrong("its weight is " + base::number_text(request.weight, 17) +
+                 " without RONDE_FLAG_WEIGHTED: set the flag on every rank, or leave weight at 1");
+  }
+  if (signature.weighted) submission.weights = {request.weight};
   const auto compression = base::compression_from_value(request.compression);
   if (!compression) {
     return wrong("compression " + std::to_string(request.compression) + " is no ronde_compression");

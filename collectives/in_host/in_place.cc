@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/numbers.h"
 #include "collectives/board/arena.h"
+#include "collectives/in_host/reduction.h"
 #include "collectives/kernels/window_plan.h"
 
 namespace ronde::collectives {
@@ -42,7 +43,8 @@ class InPlaceAllreduce final : public Collective {
       : slots_(slots),
         element_bytes_(base::size_of(reduction.dtype)),
         kernels_(kernels_for(reduction.dtype, reduction.op)),
-        scaling_(scaling_of(reduction, slots.ranks())),
+        prescales_(reduction.prescales),
+        scaling_(with_prescales(scaling_of(reduction, slots.ranks()), prescales_)),
         window_(slots.next_window()),
         sources_(static_cast<std::size_t>(slots.ranks())),
         destinations_(static_cast<std::size_t>(slots.ranks())) {
@@ -154,6 +156,7 @@ class InPlaceAllreduce final : public Collective {
   Slots& slots_;
   const std::int64_t element_bytes_;
   const ReduceKernels& kernels_;
+  const std::vector<double> prescales_;  // by rank, where they differ
   const Scaling scaling_;
   const std::uint64_t window_;
   std::vector<Tensor> tensors_;  // those that are not empty

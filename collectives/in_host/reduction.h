@@ -16,6 +16,12 @@
 
 namespace ronde::collectives {
 
+// The scaling with a prescale for each rank; an empty vector leaves it as it is.
+[[nodiscard]] inline Scaling with_prescales(Scaling scaling, const std::vector<double>& prescales) {
+  if (!prescales.empty()) scaling.prescales = prescales.data();
+  return scaling;
+}
+
 // The user owns the memory behind the view, which must stay until the collective is destroyed.
 //
 // Thread safety: one thread at a time (whoever has the agent's role).
@@ -27,7 +33,8 @@ class InHostReduction {
         wire_(base::wire_dtype(view_.dtype(), reduction.compression)),
         copy_(view_, wire_),
         kernels_(kernels_for(wire_, reduction.op)),
-        scaling_(scaling_of(reduction, slots.ranks())),
+        prescales_(reduction.prescales),
+        scaling_(with_prescales(scaling_of(reduction, slots.ranks()), prescales_)),
         sources_(static_cast<std::size_t>(slots.ranks())),
         destinations_(static_cast<std::size_t>(slots.ranks())) {}
   InHostReduction(const InHostReduction&) = delete;
@@ -99,6 +106,7 @@ class InHostReduction {
   const base::DType wire_;
   const WireCopy copy_;
   const ReduceKernels& kernels_;
+  const std::vector<double> prescales_;  // by rank, where they differ
   const Scaling scaling_;
   // Scratch memory of sum(), by rank.
   std::vector<const std::byte*> sources_;

@@ -18,18 +18,30 @@ InstructionSet find_best() {
 
 Scaling scaling_of(const Reduction& reduction, int ranks) {
   const bool average = reduction.op == base::ReduceOp::kAverage;
+  const double parts = reduction.divisor != 0.0 ? reduction.divisor : ranks;
   if (!base::is_floating(reduction.dtype)) {
     base::check(reduction.prescale == 1.0 && reduction.postscale == 1.0,
                 "integers cannot be scaled");
-    return {.prescale = 1.0, .factor = 1.0, .divisor = average ? ranks : 1};
+    return {.prescale = 1.0,
+            .factor = 1.0,
+            .divisor = average ? static_cast<std::int64_t>(parts) : 1,
+            .prescales = nullptr};
   }
   // Factors are rounded here as well as in the kernels, so that the kernels compare with 1 the
   // number that they use.
   const bool f64 = reduction.dtype == base::DType::kF64;
   const auto rounded = [f64](double x) { return f64 ? x : double{static_cast<float>(x)}; };
   return {.prescale = rounded(reduction.prescale),
-          .factor = rounded(average ? reduction.postscale / ranks : reduction.postscale),
-          .divisor = 1};
+          .factor = rounded(average ? reduction.postscale / parts : reduction.postscale),
+          .divisor = 1,
+          .prescales = nullptr};
+}
+
+Reduction of_rank(Reduction reduction, int rank) {
+  if (reduction.prescales.empty()) return reduction;
+  reduction.prescale = reduction.prescales.at(static_cast<std::size_t>(rank));
+  reduction.prescales.clear();
+  return reduction;
 }
 
 InstructionSet best_instruction_set() {

@@ -7,8 +7,8 @@
 //   sum, product   Floating point: in f32 for f16, bf16 and f32, in f64 for f64, in the order that
 //                  the order rule gives; f16 and bf16 are rounded to nearest, ties to even, and
 //                  overflow to infinity. Integers wrap around.
-//   average        Floating point: the sum times a factor, which is postscale / ranks, computed in
-//                  f64 and rounded to the type of the sum. Integers of 32 and 64 bits: the sum,
+//   average        Floating point: the sum times a factor, which is postscale / ranks (or another
+//                  divisor), computed in f64 and rounded to the type of the sum. Integers of 32 and 64 bits: the sum,
 //                  wrapped around, divided by the number of ranks, truncating towards zero;
 //                  narrower ones have no average.
 //   min, max       -0 is below +0. A NaN in any contribution makes the result a NaN.
@@ -35,6 +35,8 @@
 // sum of a host that has one rank.
 #pragma once
 
+#include <vector>
+
 #include "base/dtype.h"
 #include "collectives/kernels/types.h"
 
@@ -48,9 +50,16 @@ struct Reduction {
   double postscale = 1.0;  // on the result
   // For f32 only: contributions and the result are rounded to 16 bits, as they travel.
   base::Compression compression = base::Compression::kNone;
+  // Where contributions differ in their prescales: that of each rank, in place of `prescale`.
+  std::vector<double> prescales{};
+  double divisor = 0.0;  // of an average; 0: the number of ranks
 };
 
-// Returns the numbers that the kernels need in a job of `ranks` ranks. Callers have refused to
+// The same reduction with the prescale of one rank, which scales its contribution by itself.
+[[nodiscard]] Reduction of_rank(Reduction reduction, int rank);
+
+// Returns the numbers that the kernels need in a job of `ranks` ranks, but for `prescales`, which
+// are the caller's to keep. Callers have refused to
 // scale integers before; here that is an invariant.
 [[nodiscard]] Scaling scaling_of(const Reduction& reduction, int ranks);
 

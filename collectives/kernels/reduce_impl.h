@@ -120,7 +120,7 @@ template <class Op, class A>
 struct Unscaled {
   static constexpr bool kPrescales = false;  // contributions differ from what was loaded
   template <class V>
-  [[gnu::always_inline]] V contribution(const V& values) const {
+  [[gnu::always_inline]] V contribution(const V& values, std::int64_t /*source*/) const {
     return values;
   }
   template <class V>
@@ -139,7 +139,7 @@ struct Scaled {
   explicit Scaled(const Scaling& scaling)
       : prescale(static_cast<A>(scaling.prescale)), factor(static_cast<A>(scaling.factor)) {}
   template <class V>
-  [[gnu::always_inline]] V contribution(const V& values) const {
+  [[gnu::always_inline]] V contribution(const V& values, std::int64_t /*source*/) const {
     if constexpr (!kPrescaled) return values;
     return multiplied(values, prescale);
   }
@@ -152,6 +152,24 @@ struct Scaled {
   }
   [[gnu::always_inline]] static Values<A, 2> multiplied(const Values<A, 2>& values, A by) {
     return {{values.parts[0] * by, values.parts[1] * by}};
+  }
+};
+
+// Every source of a host's sum has a prescale of its own.
+template <class A>
+struct ScaledEach {
+  static constexpr bool kPrescales = true;
+  const double* prescales;
+  A factor;
+  explicit ScaledEach(const Scaling& scaling)
+      : prescales(scaling.prescales), factor(static_cast<A>(scaling.factor)) {}
+  template <class V>
+  [[gnu::always_inline]] V contribution(const V& values, std::int64_t source) const {
+    return Scaled<A, true>::multiplied(values, static_cast<A>(prescales[source]));
+  }
+  template <class V>
+  [[gnu::always_inline]] V result(const V& values) const {
+    return Scaled<A, true>::multiplied(values, factor);
   }
 };
 
@@ -210,13 +228,13 @@ template <class T, class Op, int kSources, std::size_t kVectors, class Scale>
   ValuesOf<T> values[kVectors];  // NOLINT: std::array has members that a linker shares
   const std::byte* source = memory.sources[0] + offset;
   for (std::size_t v = 0; v < kVectors; ++v) {
-    values[v] = scale.contribution(load<T>(source + at<T>(v)));
+    values[v] = scale.contribution(load<T>(source + at<T>(v)), 0);
   }
   const std::int64_t sources = kSources > 0 ? kSources : memory.source_count;
   for (std::int64_t s = 1; s < sources; ++s) {
     source = memory.sources[s] + offset;
     for (std::size_t v = 0; v < kVectors; ++v) {
-      values[v] = apply<Op>(values[v], scale.contribution(load<T>(source + at<T>(v))));
+      values[v] = apply<Op>(values[v], scale.contribution(load<T>(source + at<T>(v)), s));
     }
   }
   for (std::size_t v = 0; v < kVectors; ++v) values[v] = scale.result(values[v]);
@@ -230,9 +248,9 @@ template <class T, class Op, int kSources, std::size_t kVectors, class Scale>
 template <class T, class Op, class Scale>
 [[gnu::always_inline]] inline void host_rest(const Memory& memory, std::int64_t offset,
                                              std::int64_t bytes, const Scale& scale) {
-  ValuesOf<T> values = scale.contribution(load_few<T>(memory.sources[0] + offset, bytes));
+  ValuesOf<T> values = scale.contribution(load_few<T>(memory.sources[0] + offset, bytes), 0);
   for (std::int64_t s = 1; s < memory.source_count; ++s) {
-    values = apply<Op>(values, scale.contribution(load_few<T>(memory.sources[s] + offset, bytes)));
+    values = apply<Op>(values, scale.contribution(load_few<T>(memory.sources[s] + offset, bytes), s));
   }
   values = scale.result(values);
   for (std::int64_t d = 0; d < memory.destination_count; ++d) {
@@ -298,6 +316,9 @@ void of_host(const std::byte* const* sources, std::int64_t source_count,
   using Lane = typename LaneOf<T, Op>::Type;
   if constexpr (kIsFloating<T>) {
     using A = ArithmeticOf<T>;
+    if (scaling.prescales != nullptr) {
+      return host_range<T, Op>(memory, 0, bytes, ScaledEach<A>(scaling));
+    }
     if (scaling.prescale != 1.0) {
       return host_range<T, Op>(memory, 0, bytes, Scaled<A, true>(scaling));
     }
@@ -318,7 +339,7 @@ template <class T, class Op, class Scale>
 [[gnu::always_inline]] inline ValuesOf<T> hop(const ValuesOf<T>& received, ValuesOf<T> own,
                                               const Scale& scale) {
   if constexpr (Scale::kPrescales) {
-    own = Elements<T>::widen(Elements<T>::round(scale.contribution(own)));
+    own = Elements<T>::widen(Elements<T>::round(scale.contribution(own, 0)));
   }
   return scale.result(apply<Op>(received, own));
 }

@@ -25,6 +25,8 @@ struct Scaling {
   double prescale = 1.0;
   double factor = 1.0;       // the average and the postscale, in one
   std::int64_t divisor = 1;  // for an average of integers
+  // Of each source of a host's sum, in place of `prescale`; nullptr: the same for all.
+  const double* prescales = nullptr;
 };
 
 // Memory need not be aligned. `accumulator` and `own` must not overlap.

@@ -34,7 +34,10 @@ OrderedSum::OrderedSum(fusion::FusedView view, const Reduction& reduction, int r
       element_(base::size_of(reduction.dtype)),
       wire_element_(base::size_of(wire_)),
       kernels_(kernels_for(wire_, reduction.op)),
-      scaling_(scaling_of(as_it_travels(reduction), ranks)) {
+      scaling_(scaling_of(as_it_travels(reduction), ranks)),
+      arrived_(scaling_) {
+  arrived_.prescale = 1.0;
+  base::check(reduction.prescales.empty(), "OrderedSum: each rank has its own prescale");
   base::check(view_.bytes().value() == 0 || view_.dtype() == reduction.dtype,
               "OrderedSum: the view and the reduction differ in dtype");
 }
@@ -43,7 +46,7 @@ void OrderedSum::run(const RingTurn& turn, const fusion::ByteRange& range,
                      std::byte* buffer) const {
   switch (turn.verb) {
     case RingVerb::kSend:
-      copy_in(turn.chunk, range, buffer);
+      copy_raw(turn.chunk, range, buffer);
       scale(kernels_.first, range, buffer);
       return;
     case RingVerb::kReceiveReduceSend:
@@ -59,11 +62,11 @@ void OrderedSum::run(const RingTurn& turn, const fusion::ByteRange& range,
       copy_out(turn.chunk, range, buffer);
       return;
     case RingVerb::kCopySend:
-      copy_in(turn.chunk, range, buffer);
+      copy_raw(turn.chunk, range, buffer);
       view_.copy_across(turn.chunk, range.begin, range.length());
       return;
     case RingVerb::kReduceCopy:
-      copy_in(turn.chunk, range, buffer);
+      copy_raw(turn.chunk, range, buffer);
       scale(kernels_.only, range, buffer);
       copy_out(turn.chunk, range, buffer);
       return;
@@ -74,6 +77,11 @@ void OrderedSum::run(const RingTurn& turn, const fusion::ByteRange& range,
 }
 
 void OrderedSum::copy_in(int chunk, const fusion::ByteRange& range, std::byte* buffer) const {
+  copy_raw(chunk, range, buffer);
+  if (scaling_.prescale != 1.0) scale(kernels_.first, range, buffer);
+}
+
+void OrderedSum::copy_raw(int chunk, const fusion::ByteRange& range, std::byte* buffer) const {
   wire_copy().in(chunk, elements_of(range), buffer, StoreKind::kTemporal);
 }
 

@@ -43,20 +43,20 @@ class OrderedSum {
   // what is to be sent.
   void run(const RingTurn& turn, const fusion::ByteRange& range, std::byte* buffer) const;
 
-  // The parts of run(), for algorithms whose ranks receive raw contributions. copy_in() stores this
-  // rank's raw contribution; begin_sum() makes a contribution the beginning of a sum; add() adds
-  // another one, and add_last() the last one; copy_out() writes the result to the outputs. `range`
+  // The parts of run(), for algorithms whose ranks receive contributions. copy_in() stores this
+  // rank's contribution, prescaled; begin_sum() makes a contribution the beginning of a sum; add()
+  // adds another one, and add_last() the last one; copy_out() writes the result to the outputs. `range`
   // is in bytes of the view; buffers hold what travels, and must not overlap.
   void copy_in(int chunk, const fusion::ByteRange& range, std::byte* buffer) const;
   void begin_sum(const fusion::ByteRange& range, std::byte* sum) const {
-    scale(kernels_.first, range, sum);
+    kernels_.first(sum, elements_of(range).length(), arrived_);
   }
   void add(const fusion::ByteRange& range, std::byte* sum, const std::byte* contribution) const {
-    kernels_.combine(sum, contribution, elements_of(range).length(), scaling_);
+    kernels_.combine(sum, contribution, elements_of(range).length(), arrived_);
   }
   void add_last(const fusion::ByteRange& range, std::byte* sum,
                 const std::byte* contribution) const {
-    kernels_.last_hop(sum, contribution, elements_of(range).length(), scaling_);
+    kernels_.last_hop(sum, contribution, elements_of(range).length(), arrived_);
   }
   void copy_out(int chunk, const fusion::ByteRange& range, const std::byte* buffer) const;
 
@@ -65,6 +65,7 @@ class OrderedSum {
   [[nodiscard]] ElementRange elements_of(const fusion::ByteRange& range) const {
     return {range.begin / element_, range.end / element_};
   }
+  void copy_raw(int chunk, const fusion::ByteRange& range, std::byte* buffer) const;
   void reduce(ReduceKernels::WithOwn kernel, int chunk, const fusion::ByteRange& range,
               std::byte* buffer) const;
   void reduce_narrowed(ReduceKernels::WithOwn kernel, std::byte* buffer, const std::byte* input,
@@ -77,7 +78,8 @@ class OrderedSum {
   std::int64_t element_;  // bytes
   std::int64_t wire_element_;
   ReduceKernels kernels_;
-  Scaling scaling_;
+  Scaling scaling_;  // of this rank's contribution
+  Scaling arrived_;  // of others', which have been prescaled where they come from
 };
 
 }  // namespace ronde::collectives

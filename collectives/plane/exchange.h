@@ -6,7 +6,9 @@
 // Thread safety: a value; the memory of its tensors is the caller's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,6 +20,15 @@
 #include "fusion/fused_view.h"
 
 namespace ronde::collectives {
+
+// What this rank brings to an average by weights: sum of w * x / sum of w, over all ranks.
+struct OwnWeights {
+  std::vector<double> of_tensors;  // one for each tensor
+  std::int32_t ranks = 0;          // of the job
+  // Called, on every rank alike, for a tensor whose weights have no usable sum; its output is
+  // unspecified then.
+  std::function<void(std::size_t tensor, const base::Status& why)> refuse;
+};
 
 struct Exchange {
   base::Operation operation{};
@@ -37,6 +48,8 @@ struct Exchange {
   base::Elements row;
   // The memory for an output in blocks; called once, with the rows that come from each rank.
   AllocateRows result;
+  // Without tensors: nothing is averaged by weights. See make_collective (weighted.h).
+  OwnWeights weights{};
 
   [[nodiscard]] const base::OperationRow& what() const { return base::row(operation); }
   // The sum over all tensors, as this rank has them.

@@ -22,7 +22,8 @@ Result<DataPlane::CollectivePtr> MessagePlane::make(const Exchange& exchange) {
   switch (exchange.operation) {
     case Operation::kAllreduce:  // on the board or not: messages copy every tensor
       return algorithm_.allreduce.make(transport_, workspace_, FusedView(exchange.tensors, ranks),
-                                       exchange.how, ranks, segment_, tag);
+                                       of_rank(exchange.how, transport_.rank()), ranks, segment_,
+                                       tag);
     case Operation::kBroadcast:
       return broadcast(transport_, workspace_, FusedView(exchange.tensors, 1), exchange.root,
                        segment_, tag);
@@ -32,8 +33,8 @@ Result<DataPlane::CollectivePtr> MessagePlane::make(const Exchange& exchange) {
     }
     case Operation::kReduceScatter: {
       RONDE_ASSIGN_OR_RETURN(auto blocks, chunks_of(exchange, transport_.rank()));
-      return ring_reduce_scatter(transport_, workspace_, std::move(blocks), exchange.how, ranks,
-                                 segment_, tag);
+      return ring_reduce_scatter(transport_, workspace_, std::move(blocks),
+                                 of_rank(exchange.how, transport_.rank()), ranks, segment_, tag);
     }
     case Operation::kAllToAll:
       return all_to_all(transport_, workspace_, exchange.rows_to_send(), exchange.result, segment_,

@@ -50,8 +50,8 @@ std::unique_ptr<Collective> two_level_allreduce(const TwoLevelContext& context,
                                                std::move(plan), first_tag);
   }
   // With one rank on every host there is nothing to sum in phase A.
-  return way.make(*context.across, context.workspace, std::move(view), reduction, shape.ranks(),
-                  context.segment, first_tag);
+  return way.make(*context.across, context.workspace, std::move(view),
+                  of_rank(reduction, context.rank), shape.ranks(), context.segment, first_tag);
 }
 
 }  // namespace ronde::collectives

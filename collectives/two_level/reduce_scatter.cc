@@ -67,8 +67,8 @@ std::unique_ptr<Collective> two_level_reduce_scatter(const TwoLevelContext& cont
     return std::make_unique<TwoLevelReduceScatter>(context, std::move(view), reduction, way,
                                                    std::move(plan), first_tag);
   }
-  return way.make(*context.across, context.workspace, std::move(view), reduction, shape.ranks(),
-                  context.segment, first_tag);
+  return way.make(*context.across, context.workspace, std::move(view),
+                  of_rank(reduction, context.rank), shape.ranks(), context.segment, first_tag);
 }
 
 }  // namespace ronde::collectives

@@ -18,7 +18,13 @@ using base::Status;
 using fusion::FusedView;
 
 // The reduction inside a host: sums without what is applied to the whole result.
-Reduction in_host(Reduction reduction) {
+Reduction in_host(Reduction reduction, const TwoLevelContext& context) {
+  std::vector<double> here;
+  for (const std::int32_t rank : context.shape.ranks_of(context.shape.host_of(context.rank))) {
+    if (reduction.prescales.empty()) break;
+    here.push_back(reduction.prescales.at(static_cast<std::size_t>(rank)));
+  }
+  reduction.prescales = std::move(here);
   if (reduction.op == base::ReduceOp::kAverage) reduction.op = base::ReduceOp::kSum;
   reduction.postscale = 1.0;
   return reduction;
@@ -26,6 +32,7 @@ Reduction in_host(Reduction reduction) {
 
 Reduction between_hosts(Reduction reduction) {
   reduction.prescale = 1.0;
+  reduction.prescales.clear();
   return reduction;
 }
 
@@ -42,7 +49,7 @@ TwoLevelReduction::TwoLevelReduction(const TwoLevelContext& context, FusedView v
     : TwoLevelPhases(plan.blocks(), first_tag),
       context_(context),
       view_(std::move(view)),
-      in_host_(in_host(reduction)),
+      in_host_(in_host(reduction, context)),
       across_hosts_(between_hosts(reduction)),
       way_(way),
       plan_(std::move(plan)),

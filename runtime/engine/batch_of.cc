@@ -83,6 +83,23 @@ Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
   return std::span<std::byte>(work.output.data(), work.output.size());
 }
 
+// The weights of this rank, and whoever hears that a tensor has none to go by.
+collectives::OwnWeights weights_of(const TensorTable::Claimed& claimed, std::int32_t size) {
+  collectives::OwnWeights weights;
+  weights.ranks = size;
+  std::vector<LocalTensorPtr> owners;  // by view
+  for (const LocalTensorPtr& tensor : claimed.tensors) {
+    weights.of_tensors.insert(weights.of_tensors.end(), tensor->weights.begin(),
+                              tensor->weights.end());
+    owners.insert(owners.end(), tensor->views.size(), tensor);
+  }
+  weights.refuse = [owners = std::move(owners)](std::size_t view, const Status& why) {
+    LocalTensor& tensor = *owners[view];
+    tensor.refused = Status::error(why.code(), "'" + tensor.name + "': " + why.message());
+  };
+  return weights;
+}
+
 }  // namespace
 
 Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed, std::int32_t size,
@@ -101,6 +118,7 @@ Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed, std:
     exchange.tensors.insert(exchange.tensors.end(), tensor->views.begin(), tensor->views.end());
     batch.ready.insert(batch.ready.end(), tensor->ready.begin(), tensor->ready.end());
   }
+  if (is.weighted) exchange.weights = weights_of(claimed, size);
   // What a barrier of devices waits for belongs to a tensor without elements.
   exchange.tensors.resize(std::max(exchange.tensors.size(), batch.ready.size()));
   const LocalTensorPtr& first = claimed.tensors.front();

@@ -66,6 +66,13 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   // After a failure the device may have been released, so it is not asked any more.
   if (device_ != nullptr && agent_.failure().failed()) return agent_.failure().why();
   Status placed = check_places(*tensor, device_.get(), no_device_);
+  if (placed.ok() && tensor->signature.weighted && on_device(tensor->signature) &&
+      agent_.execution().on_devices()) {
+    return Status::error(Code::kUnsupported,
+                         "'" + tensor->name +
+                             "': the devices of this job average among themselves, without "
+                             "weights: average in host memory, or scale and sum");
+  }
   if (placed.ok() && on_device(tensor->signature)) placed = mark_ready(*tensor, *device_);
   // The device has failed, and that fails the job.
   if (placed.code() == Code::kTransport) agent_.failure().fail(placed, rank_);

@@ -240,7 +240,7 @@ void Execution::finish(const FinishedBatch& finished) {
                                 std::memory_order_relaxed);
     counters_.payload_bytes.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
                                       std::memory_order_relaxed);
-    works_.end(tensor, finished.status.ok() ? Status() : of_tensor(*tensor, finished.status),
+    works_.end(tensor, finished.status.ok() ? tensor->refused : of_tensor(*tensor, finished.status),
                false);
   }
   executing_.erase(batch);

@@ -67,6 +67,7 @@ class Execution {
   }
   // Sets the device that executes batches of device tensors.
   void use(std::shared_ptr<collectives::Device> device, bool direct);
+  [[nodiscard]] bool on_devices() const { return executor_.direct(); }
   void close_device();
   // One line that names the algorithm that moves the data, and the reason for it.
   [[nodiscard]] std::string description() const { return executor_.description(); }

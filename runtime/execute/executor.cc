@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "collectives/plane/weighted.h"
 #include "runtime/drive/idle.h"
 
 namespace ronde::runtime {
@@ -23,7 +24,7 @@ void Executor::use(std::shared_ptr<collectives::Device> device, bool direct) {
 }
 
 Result<collectives::DataPlane::CollectivePtr> Executor::make(const Batch& batch) {
-  if (!batch.of_device) return plane_->make(batch.exchange);
+  if (!batch.of_device) return collectives::make_collective(*plane_, batch.exchange);
   if (device_ == nullptr) {
     return Status::error(Code::kInternal, "a batch for devices where there is none");
   }

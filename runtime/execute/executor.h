@@ -41,6 +41,9 @@ class Executor {
   // that batches go to them and not through host memory.
   void use(std::shared_ptr<collectives::Device> device, bool direct);
 
+  // Whether batches of devices go to the devices, which average without weights.
+  [[nodiscard]] bool direct() const { return direct_; }
+
   void enqueue(Batch batch) { waiting_.push_back(std::move(batch)); }
 
   // Does one step; true: something went on. A batch that it finished is appended to `finished`: its

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "collectives/plane/weighted.h"
 #include "runtime/execute/device_launch.h"
 
 namespace ronde::runtime {
@@ -133,7 +134,7 @@ class Staged final : public Collective {
     if (collective_ == nullptr) {
       RONDE_ASSIGN_OR_RETURN(const auto finished, copies_of(moving_).finished());
       if (!finished) return false;
-      RONDE_ASSIGN_OR_RETURN(collective_, plane_.make(on_host(moving_)));
+      RONDE_ASSIGN_OR_RETURN(collective_, collectives::make_collective(plane_, on_host(moving_)));
     }
     RONDE_ASSIGN_OR_RETURN(const auto stepped, collective_->step());
     if (stepped != StepResult::kDone) return stepped == StepResult::kProgress;
@@ -154,8 +155,10 @@ class Staged final : public Collective {
                   .root = exchange_.root,
                   .rows = exchange_.rows,
                   .row = exchange_.row,
-                  .result = {}};
+                  .result = {},
+                  .weights = {}};
     for (const ChunkPart& part : chunks_[chunk]) {
+      if (!exchange_.weights.of_tensors.empty()) add_weight(same, part.tensor);
       std::byte* const memory = memory_of(chunk) + part.offset;
       same.tensors.push_back({memory, memory, part.elements, exchange_.how.dtype});
     }
@@ -179,6 +182,17 @@ class Staged final : public Collective {
     return same;
   }
 
+  // The weights of a chunk's parts are those of their tensors.
+  void add_weight(Exchange& chunk, std::size_t tensor) const {
+    const collectives::OwnWeights& whole = exchange_.weights;
+    chunk.weights.ranks = whole.ranks;
+    chunk.weights.of_tensors.push_back(whole.of_tensors[tensor]);
+    parts_.push_back(tensor);
+    chunk.weights.refuse = [&whole, first = parts_.size() - chunk.weights.of_tensors.size(), this](
+                               std::size_t part, const Status& why) {
+      whole.refuse(parts_[first + part], why);
+    };
+  }
   void keep_output(std::byte* to, std::byte* from, base::Elements elements) {
     output_ = {from, to, elements, exchange_.how.dtype};
   }
@@ -222,6 +236,7 @@ class Staged final : public Collective {
   collectives::Staging whole_;
   collectives::Staging result_;
   base::TensorView output_;
+  mutable std::vector<std::size_t> parts_;  // the tensors of weighted parts, in their order
   collectives::DataPlane::CollectivePtr collective_;
 };
 

@@ -65,7 +65,7 @@ void fields(auto& f, base::Is<Signature> auto& s) {
   f.among(s.operation, base::kOperations.front().operation, base::kOperations.back().operation,
           "an unknown operation");
   f(s.dtype, s.op, s.root, s.device, s.priority, s.prescale, s.postscale, s.compression);
-  f(s.on_board, s.shape, s.splits, s.members);
+  f(s.on_board, s.weighted, s.shape, s.splits, s.members);
   f.check([&] { return trouble_of(s); });
 }
 void fields(auto& f, base::Is<AgreedTensor> auto& tensor) {

@@ -129,6 +129,7 @@ class Negotiator {
     std::uint64_t postscale = 0;
     base::Compression compression = base::Compression::kNone;
     bool on_board = false;
+    bool weighted = false;
 
     friend auto operator<=>(const FusionClass&, const FusionClass&) = default;
   };

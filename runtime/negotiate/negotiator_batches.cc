@@ -29,7 +29,8 @@ Negotiator::ReadyQueues::Kind Negotiator::kind_of(const Signature& is) {
                                   std::bit_cast<std::uint64_t>(is.prescale),
                                   std::bit_cast<std::uint64_t>(is.postscale),
                                   is.compression,
-                                  is.on_board};
+                                  is.on_board,
+                                  is.weighted};
   }
   return kind;
 }

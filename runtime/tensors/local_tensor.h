@@ -41,6 +41,8 @@ struct Submission {
   std::vector<base::TensorView> views = std::vector<base::TensorView>(1);
   // One for each view of a device tensor; may be empty where it waits for nothing.
   std::vector<Readiness> readiness;
+  // An average by weights: the weight of each view.
+  std::vector<double> weights;
   // The rows for each rank. Empty: shared as evenly as possible, or, where no other rank learns
   // them, exactly evenly.
   std::vector<std::int64_t> splits;
@@ -59,6 +61,7 @@ struct LocalTensor : Submission {
   // Only the agent touches these, and `ready` too once the tensor is in the table:
   std::shared_ptr<Work> work;  // nullptr once the tensor has ended
   bool in_batch = false;
+  base::Status refused;  // what became of it alone in its batch, on every rank
   bool ended = false;
   // The neighbours in the table's two queues; its lock guards them.
   struct Neighbours {

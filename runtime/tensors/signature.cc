@@ -39,7 +39,7 @@ std::string shape_text(const Signature& signature) {
 bool operator==(const Signature& a, const Signature& b) {
   return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          (a.device < 0) == (b.device < 0) && same_bits(a.prescale, b.prescale) &&
-         same_bits(a.postscale, b.postscale) && a.compression == b.compression &&
+         same_bits(a.postscale, b.postscale) && a.compression == b.compression && a.weighted == b.weighted &&
          a.shape == b.shape && a.splits == b.splits && a.members == b.members;
 }
 
@@ -57,6 +57,7 @@ Signature normalized(Signature signature) {
   }
   if (!is.reduces) {
     signature.op = base::ReduceOp::kAverage;
+    signature.weighted = false;
     signature.prescale = 1.0;
     signature.postscale = 1.0;
     signature.compression = base::Compression::kNone;
@@ -80,7 +81,9 @@ std::string describe(const Signature& signature) {
   if (is.is_barrier()) return text;
   if (!signature.members.empty()) text = "grouped " + text;
   text += '(';
-  if (is.reduces) text += std::string(name_of(signature.op)) + ", ";
+  if (is.reduces) {
+    text += std::string(name_of(signature.op)) + (signature.weighted ? " by weights, " : ", ");
+  }
   if (is.has_root) text += "root " + std::to_string(signature.root) + ", ";
   text += std::string(base::name_of(signature.dtype)) + ", " + shape_text(signature);
   if (!signature.splits.empty()) text += ", splits " + base::to_string(signature.splits);

@@ -40,6 +40,8 @@ struct Signature {
   // Allreduce: the tensor lies on the board and can be reduced in place. Not compared: where ranks
   // differ, the tensor is not reduced in place (agree_on).
   bool on_board = false;
+  // Averages: by weights, which each submission brings.
+  bool weighted = false;
   double prescale = 1.0;
   double postscale = 1.0;
   base::Compression compression = base::Compression::kNone;

@@ -3,10 +3,12 @@
 #include "runtime/tensors/submission.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <utility>
 
+#include "base/text.h"
 #include "collectives/board/arena.h"
 
 namespace ronde::runtime {
@@ -53,6 +55,26 @@ Status check_arithmetic(const std::string& name, const Signature& is) {
     return wrong(name, "compression " + std::string(base::name_of(is.compression)) +
                            " is for f32, not for " + std::string(base::name_of(is.dtype)) +
                            ": set it to none");
+  }
+  return {};
+}
+
+// Checks the weights of an average; whether their sum over all ranks can be used shows later.
+Status check_weights(const std::string& name, const Signature& is,
+                     const std::vector<double>& weights) {
+  if (!is.weighted) return {};
+  if (is.op != base::ReduceOp::kAverage) {
+    return wrong(name, std::string(base::name_of(is.op)) +
+                           " has no weights: use an average, or give no weight");
+  }
+  if (!base::is_floating(is.dtype)) {
+    return wrong(name, "there is no average by weights of " + std::string(base::name_of(is.dtype)) +
+                           ": use a floating type, or give no weight");
+  }
+  for (const double weight : weights) {
+    if (std::isfinite(weight) && weight >= 0.0) continue;
+    return wrong(name, "its weight is " + base::number_text(weight, 17) +
+                           ": give it a finite number, not below 0, such as the number of samples");
   }
   return {};
 }
@@ -226,6 +248,7 @@ Status check_tensor(Submission& submission, std::int32_t rank, std::int32_t size
     return {};
   }
   RONDE_RETURN_IF_ERROR(check_arithmetic(submission.name, is));
+  RONDE_RETURN_IF_ERROR(check_weights(submission.name, is, submission.weights));
   if (row(is.operation).has_root && (is.root < 0 || is.root >= size)) {
     return wrong(submission.name, "root " + std::to_string(is.root) +
                                       " is no rank of this job: use 0 to " +
@@ -263,6 +286,7 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
   for (Submission& tensor : tensors) {
     group.signature.members.push_back({tensor.name, std::move(tensor.signature.shape)});
     group.views.push_back(tensor.views.front());
+    group.weights.insert(group.weights.end(), tensor.weights.begin(), tensor.weights.end());
     tensor.readiness.resize(1);
     group.readiness.push_back(tensor.readiness.front());
   }
@@ -280,6 +304,7 @@ Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank
   submission.signature = normalized(std::move(submission.signature));
   RONDE_RETURN_IF_ERROR(check_tensor(submission, rank, size));
   const bool waits = on_device(submission.signature);
+  if (!submission.signature.weighted) submission.weights.clear();
   submission.readiness.resize(waits ? std::max<std::size_t>(1, submission.views.size()) : 0);
   return std::make_shared<LocalTensor>(std::move(submission));
 }

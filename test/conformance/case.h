@@ -39,11 +39,13 @@ struct Case {
   struct Tensor {
     Bytes input;
     Bytes expected;
+    double weight = 1.0;  // of this rank, in an average by weights
   };
 
   std::string name;
   Operation operation = Operation::kAllreduce;
   Reduction what;  // the dtype is that of what is only moved, too
+  bool weighted = false;
   Memory memory = Memory::kInPlace;
   std::vector<Tensor> tensors;  // several, of f32: one group
   std::int32_t root = 0;

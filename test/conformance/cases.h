@@ -36,7 +36,8 @@ class Cases {
   }
 
   // The whole list. some: elements of most tensors; large_bytes: of a few.
-  std::vector<Case> all(std::int64_t some, std::int64_t large_bytes) {
+  // weights: averages by weights as well.
+  std::vector<Case> all(std::int64_t some, std::int64_t large_bytes, bool weights = true) {
     sizes_ = {0, 1, 7, some};
     add_allreduces();
     add_scaled(some);
@@ -52,6 +53,7 @@ class Cases {
     add_moves(some, large_bytes);
     add_reduce_scatters(some, large_bytes);
     add_wide(some, large_bytes);
+    if (weights) add_weighted(some, large_bytes);
     return take();
   }
 
@@ -73,6 +75,29 @@ class Cases {
           [&](const auto& inputs) { return reduced(what, inputs); });
     }
     end(std::move(one));
+  }
+  // Averages by weights; each tensor has its own, or all of a group have the same.
+  void weighted_allreduce(Reduction what, const Rows& lengths, Case::Memory memory,
+                          bool own_weights = false) {
+    what.op = ReduceOp::kAverage;
+    Case one = begin("by weights " + text_of(what), Operation::kAllreduce, what, memory);
+    one.weighted = true;
+    std::vector<double> weights = any_weights();
+    for (const std::int64_t length : lengths) {
+      if (own_weights) weights = any_weights();
+      add(one, summands(what.dtype, length),
+          [&](const auto& inputs) { return reduced(by_weights(what, weights), inputs); });
+      one.tensors.back().weight = weights[mine()];
+    }
+    end(std::move(one));
+  }
+  void weighted_reduce_scatter(Reduction what, std::int64_t rows, Case::Memory memory) {
+    what.op = ReduceOp::kAverage;
+    const std::vector<double> weights = any_weights();
+    reduce_scatter(by_weights(what, weights), rows, {}, memory);
+    cases_.back().what = what;
+    cases_.back().weighted = true;
+    cases_.back().tensors.front().weight = weights[mine()];
   }
   void broadcast(DType dtype, const Rows& lengths, std::int32_t root,
                  Case::Memory memory = Case::Memory::kInPlace) {
@@ -284,6 +309,41 @@ class Cases {
         reduce_scatter({.dtype = dtype}, sum_of(uneven), uneven, memory, kWide);
       }
     }
+  }
+
+  void add_weighted(std::int64_t some, std::int64_t large_bytes) {
+    for (const DType dtype : {DType::kF16, DType::kBf16, DType::kF32, DType::kF64}) {
+      for (const std::int64_t elements : sizes_) {
+        weighted_allreduce({.dtype = dtype}, {elements}, in_turn());
+      }
+      weighted_allreduce({.dtype = dtype, .prescale = 0.3, .postscale = 1.7}, {some}, in_turn());
+      weighted_reduce_scatter({.dtype = dtype, .prescale = 0.3}, some, in_turn());
+    }
+    for (const auto compression : {base::Compression::kBf16, base::Compression::kF16}) {
+      weighted_allreduce({.compression = compression}, {some}, in_turn());
+    }
+    weighted_allreduce({}, {large_bytes / 4}, Case::Memory::kApart);
+    weighted_allreduce({}, {large_bytes / 16}, Case::Memory::kOnBoard);
+    weighted_allreduce({}, {7, 0, some, 1}, Case::Memory::kInPlace);
+    weighted_reduce_scatter({}, large_bytes / 16, Case::Memory::kApart);
+  }
+
+  // The weights of all ranks: a number of samples, a share of one, or none; not none on all.
+  std::vector<double> any_weights() {
+    constexpr double kWeights[] = {0.0, 1.0, 3.0, 32.0, 0.37, 5.5};
+    std::vector<double> weights;
+    for (std::int64_t rank = 0; rank < size_; ++rank) weights.push_back(kWeights[random_() % 6]);
+    if (sum_of_weights(weights) == 0.0) weights.front() = 2.0;
+    return weights;
+  }
+  static double sum_of_weights(const std::vector<double>& weights) {
+    return std::accumulate(weights.begin(), weights.end(), 0.0);
+  }
+  // What the rule says of weights: a prescale for each contribution, in f64, and another divisor.
+  static Reduction by_weights(Reduction what, const std::vector<double>& weights) {
+    for (const double weight : weights) what.prescales.push_back(what.prescale * weight);
+    what.divisor = sum_of_weights(weights);
+    return what;
   }
 
   Case begin(const std::string& text, Operation operation, const Reduction& what,

@@ -41,7 +41,15 @@ class DrawnCases {
       if (ranks_ > 8) std::replace_if(rows.begin(), rows.end(), [](auto n) { return n > 70; }, 70);
       return rows;
     };
-    const std::size_t kind = below(12);
+    const std::size_t kind = below(14);
+    if (kind > 11) {
+      Reduction what = any_reduction();
+      if (!base::is_floating(what.dtype)) what = {};
+      const Rows parts = parts_of(near_an_edge(what.dtype));
+      if (kind == 12) return cases_.weighted_reduce_scatter(what, sum_of(parts), memory);
+      return cases_.weighted_allreduce(what, parts, on_board ? Case::Memory::kOnBoard : memory,
+                                       below(2) == 0);
+    }
     if (kind < 5) {
       const Reduction what = any_reduction();
       cases_.grouped_allreduce(what, parts_of(near_an_edge(what.dtype)),

@@ -78,6 +78,8 @@ class EngineCase {
     submission.signature.prescale = of().what.prescale;
     submission.signature.postscale = of().what.postscale;
     submission.signature.compression = of().what.compression;
+    submission.signature.weighted = of().weighted;
+    submission.weights = {of().tensors[tensor].weight};
     submission.splits = of().splits;
     submission.views[0].input = running_.input(tensor);
     submission.views[0].output = running_.output(tensor);
@@ -188,7 +190,7 @@ inline std::string do_all_on_device(runtime::Engine& engine, std::int32_t rank, 
   std::iota(host[0].begin(), host[0].end(), 0);
   // Above what is packed, and more chunks than the staging has lanes.
   const auto cases =
-      Cases(host, rank, 1, by_nccl ? Numbers::kWhole : Numbers::kTelling).all(301, 4 << 20);
+      Cases(host, rank, 1, by_nccl ? Numbers::kWhole : Numbers::kTelling).all(301, 4 << 20, /*weights=*/!direct);
   return do_all(engine, rank, cases, manner);
 }
 

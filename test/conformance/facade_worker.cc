@@ -75,8 +75,10 @@ auto with_type(DType dtype, const Body& body) {
 }
 
 template <typename Options>
-Options options_of(const ronde::collectives::Reduction& what) {
+Options options_of(const Case& of) {
+  const ronde::collectives::Reduction& what = of.what;
   Options options;
+  if (of.weighted) options.weight = of.tensors.front().weight;
   options.prescale = what.prescale;
   options.postscale = what.postscale;
   options.compression = static_cast<ronde::Compression>(what.compression);
@@ -96,7 +98,7 @@ ronde::Work start_group(ronde::Engine& engine, Running& running) {
   }
   if (of.operation == Operation::kBroadcast) return engine.grouped_broadcast(named, of.root);
   return engine.grouped_allreduce(named, static_cast<ronde::Op>(of.what.op),
-                                  options_of<ronde::AllreduceOptions>(of.what));
+                                  options_of<ronde::AllreduceOptions>(of));
 }
 
 ronde::Work start(ronde::Engine& engine, Running& running, std::optional<BoardMemory>& board) {
@@ -112,7 +114,7 @@ ronde::Work start(ronde::Engine& engine, Running& running, std::optional<BoardMe
       board.emplace(engine, elements);
       std::copy_n(reinterpret_cast<const float*>(running.input(0)), elements,
                   board->span().begin());
-      return engine.allreduce(of.name, board->span(), op);
+      return engine.allreduce(of.name, board->span(), op, options_of<ronde::AllreduceOptions>(of));
     }
     switch (of.operation) {
       case Operation::kBroadcast:  // in place alone
@@ -123,14 +125,14 @@ ronde::Work start(ronde::Engine& engine, Running& running, std::optional<BoardMe
       case Operation::kAllToAll:
         return engine.all_to_all(of.name, input, of.splits);
       case Operation::kReduceScatter: {
-        auto options = options_of<ronde::ReduceScatterOptions>(of.what);
+        auto options = options_of<ronde::ReduceScatterOptions>(of);
         options.splits = of.splits;
         return engine.reduce_scatter(of.name, input, output, op, options);
       }
       default:
         break;
     }
-    const auto options = options_of<ronde::AllreduceOptions>(of.what);
+    const auto options = options_of<ronde::AllreduceOptions>(of);
     if (of.memory == Case::Memory::kInPlace) return engine.allreduce(of.name, output, op, options);
     return engine.allreduce(of.name, input, output, op, options);
   });
@@ -178,6 +180,8 @@ void do_by_c(ronde_engine* engine, Running& running) {
     request.output = of.memory == Case::Memory::kResult ? nullptr : running.output(i);
     request.root = of.root;
     request.prescale = of.what.prescale;
+    request.weight = of.tensors[i].weight;
+    if (of.weighted) request.flags |= RONDE_FLAG_WEIGHTED;
     request.postscale = of.what.postscale;
     request.compression = static_cast<std::int32_t>(of.what.compression);
     if (of.splits.empty()) continue;

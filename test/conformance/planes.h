@@ -24,6 +24,7 @@
 #include "collectives/in_host/slots.h"
 #include "collectives/kernels/floating_point_mode.h"
 #include "collectives/plane/plane.h"
+#include "collectives/plane/weighted.h"
 #include "test/conformance/cases.h"
 #include "test/conformance/drawn_cases.h"
 #include "test/unit/collectives/boards.h"
@@ -176,7 +177,7 @@ class RankOfPlanes final : public collectives::Collective {
     if (next_ == cases_.size()) return StepResult::kDone;
     const collectives::ScopedFloatingPointMode mode;
     if (current_ == nullptr) {
-      RONDE_ASSIGN_OR_RETURN(current_, planes_.of(rank_).make(begin()));
+      RONDE_ASSIGN_OR_RETURN(current_, collectives::make_collective(planes_.of(rank_), begin()));
     }
     const base::Result<StepResult> result = current_->step();
     if (!result.ok() || *result != StepResult::kDone) return result;
@@ -214,6 +215,13 @@ class RankOfPlanes final : public collectives::Collective {
       std::copy(input.begin(), input.end(), places_.back().begin());
       std::byte* const here = input.empty() ? nullptr : places_.back().data();
       exchange.tensors[i].input = exchange.tensors[i].output = here;
+    }
+    for (std::size_t i = 0; of.weighted && i < of.tensors.size(); ++i) {
+      exchange.weights.of_tensors.push_back(of.tensors[i].weight);
+      exchange.weights.ranks = planes_.size();
+      exchange.weights.refuse = [](std::size_t, const base::Status& why) {
+        ADD_FAILURE() << why.message();
+      };
     }
     exchange.result = [this](std::span<const std::int64_t> rows) {
       EXPECT_TRUE(running_->result.empty()) << "it has asked for memory twice";

@@ -96,7 +96,7 @@ class Lane(Generic[Array]):
     def how(self, how: Reduction) -> Reduction:
         """The reduction as the runtime does it."""
         factors = (1.0, 1.0) if self.integers else (float(how.prescale), float(how.postscale))
-        return Reduction(how.op, *factors, self.on_wire)
+        return Reduction(how.op, *factors, self.on_wire, how.weight)
 
     def result(self) -> Array:
         result = self.target

@@ -17,7 +17,7 @@ from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, Invali
 from ._store import Store, StoreFunctions
 from ._works import _Flight
 
-_WILL_WAIT, _STEP_AGREES = 1, 2
+_WILL_WAIT, _STEP_AGREES, _WEIGHTED = 1, 2, 4
 
 
 class Step(NamedTuple):
@@ -50,6 +50,14 @@ class Reduction(NamedTuple):
     prescale: float = 1.0
     postscale: float = 1.0
     compression: int = 0
+    weight: Optional[float] = None  # of an average by weights
+
+    def fill(self, request: Request) -> None:
+        """Writes these fields, and the flag of a weight beside those that are set."""
+        request.op, request.prescale, request.postscale, request.compression, weight = self
+        if weight is not None:
+            request.weight = weight
+            request.flags |= _WEIGHTED
 
 
 def supported(op: Op) -> Op:
@@ -289,7 +297,7 @@ class Engine:
             request.dimensions = len(memory.shape)
             request.dtype = memory.dtype
             request.device, request.stream = memory.device, memory.stream
-            request.op, request.prescale, request.postscale, request.compression = reduction
+            reduction.fill(request)
             request.root = root
             if splits is not None:
                 request.splits = (ctypes.c_int64 * max(1, len(splits)))(*splits)

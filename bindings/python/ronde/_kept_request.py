@@ -22,7 +22,7 @@ class KeptRequest:
             request.shape = _engine._shape(memory.shape)
         request.dimensions = len(memory.shape)
         request.dtype = memory.dtype
-        request.op, request.prescale, request.postscale, request.compression = reduction
+        request.op, request.prescale, request.postscale, request.compression, _ = reduction
 
     def submit(self, engine: Engine, name: str, address: int, owner: Any) -> _Flight:
         """As Engine._submit() does, for a caller who knows that the name is not in flight, and who will wait."""

@@ -100,7 +100,8 @@ class Request(ctypes.Structure):
                 ("root", c_int32), ("prescale", c_double), ("postscale", c_double), ("device", c_int32),
                 ("stream", c_void_p), ("ready_event", c_void_p), ("priority", c_int32), ("deadline_ns", c_int64),
                 ("flags", c_uint64), ("file", c_char_p), ("line", c_int32), ("reserved", c_int32),
-                ("compression", c_int32), ("split_count", c_int32), ("splits", POINTER(c_int64)), ("step", c_int64)]
+                ("compression", c_int32), ("split_count", c_int32), ("splits", POINTER(c_int64)), ("step", c_int64),
+                ("weight", c_double)]
 
 
 class Statistics(ctypes.Structure):

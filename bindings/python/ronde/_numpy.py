@@ -120,31 +120,34 @@ class Engine(_engine.Engine):
         return _arrays.memory(array)
 
     def _reduction(self, arrays: Sequence[numpy.ndarray], op: Op, prescale: float, postscale: float,
-                   compression: type[Compressor]) -> Reduction:
+                   compression: type[Compressor], weight: Optional[float]) -> Reduction:
         for array in arrays:
             require_sum(array, op)
-        return Reduction(supported(op), prescale, postscale, compression.wire)
+        return Reduction(supported(op), prescale, postscale, compression.wire, weight)
 
     def allreduce(self, name: str, array: numpy.ndarray, op: Op = Op.AVERAGE, *, out: Optional[numpy.ndarray] = None,
                   prescale: float = 1.0, postscale: float = 1.0, compression: type[Compressor] = Compression.none,
-                  priority: int = 0) -> Work:
+                  priority: int = 0, weight: Optional[float] = None) -> Work:
         """Reduces the arrays of all ranks, element by element, into `out`, or in place without it.
 
         prescale, postscale: floating types; multiply every contribution, and the result. compression: f32 only.
+        weight: of this rank's values in an average, such as its number of samples: every rank gives one, and it may
+        change from step to step.
         """
         target = array if out is None else out
         source = None if out is None else _arrays.memory(_arrays.contiguous(array))
         flight = self._submit("allreduce", [name], [_same_shape(source, target)], [self._target(target)],
-                              self._reduction([target], op, prescale, postscale, compression), priority=priority)
+                              self._reduction([target], op, prescale, postscale, compression, weight), priority=priority)
         return Work(self, [flight], lambda _: target)
 
     def grouped_allreduce(self, tensors: dict[str, numpy.ndarray], op: Op = Op.AVERAGE, *, prescale: float = 1.0,
-                          postscale: float = 1.0, compression: type[Compressor] = Compression.none) -> Work:
+                          postscale: float = 1.0, compression: type[Compressor] = Compression.none,
+                          weight: Optional[float] = None) -> Work:
         """allreduce() of several arrays in place as one unit: all of one type, in the same order on all ranks."""
         arrays = list(tensors.values())
         flight = self._submit("grouped_allreduce", list(tensors), [None] * len(arrays),
                               [self._target(array) for array in arrays],
-                              self._reduction(arrays, op, prescale, postscale, compression))
+                              self._reduction(arrays, op, prescale, postscale, compression, weight))
         return Work(self, [flight], lambda _: arrays)
 
     def broadcast(self, name: str, array: numpy.ndarray, root: int = 0) -> Work:
@@ -168,7 +171,7 @@ class Engine(_engine.Engine):
 
     def reduce_scatter(self, name: str, array: numpy.ndarray, op: Op = Op.AVERAGE, *,
                        splits: Optional[Sequence[int]] = None, prescale: float = 1.0, postscale: float = 1.0,
-                       compression: type[Compressor] = Compression.none) -> Work:
+                       compression: type[Compressor] = Compression.none, weight: Optional[float] = None) -> Work:
         """Reduces, and leaves each rank its rows in a new array: rank r gets splits[r] rows, or, without splits, an
         even share, where the first ranks get one row more if there is a rest."""
         source = _arrays.memory(_arrays.contiguous(array))
@@ -180,7 +183,8 @@ class Engine(_engine.Engine):
             rows = max(0, splits[self.rank])
         target = _arrays.empty(source.owner, rows)
         flight = self._submit("reduce_scatter", [name], [source], [_arrays.memory(target)],
-                              self._reduction([source.owner], op, prescale, postscale, compression), splits=splits)
+                              self._reduction([source.owner], op, prescale, postscale, compression, weight),
+                              splits=splits)
         return Work(self, [flight], lambda _: target)
 
     def all_to_all(self, name: str, array: numpy.ndarray, splits: Optional[Sequence[int]] = None) -> Work:

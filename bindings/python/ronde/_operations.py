@@ -79,9 +79,9 @@ class Operations(Generic[Array]):
 
     def _allreduce(self, tensors: Sequence[Array], in_place: bool, grouped: bool, average: Optional[bool],
                    name: Optional[str], op: Optional[Op], prescale: float, postscale: float, process_set: ProcessSet,
-                   compression: type[Compressor], blocking: bool = False) -> Work:
+                   compression: type[Compressor], blocking: bool = False, weight: Optional[float] = None) -> Work:
         require_everybody(process_set)
-        how = Reduction(_op_of(average, op), prescale, postscale)
+        how = Reduction(_op_of(average, op), prescale, postscale, weight=weight)
         current_engine()  # without one nothing is counted
         tensors = list(tensors)
         base = name_of("grouped_allreduce" if grouped else "allreduce", name)
@@ -93,71 +93,80 @@ class Operations(Generic[Array]):
     def allreduce_async(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
                         op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                         process_set: ProcessSet = global_process_set, *,
-                        compression: type[Compressor] = Compression.none) -> Work:
+                        compression: type[Compressor] = Compression.none,
+                        weight: Optional[float] = None) -> Work:
         """Reduces the tensors of all ranks, element by element, into a new array on every rank. The tensor must not
-        change until the work is done."""
+        change until the work is done. weight: of this rank's values in an average, such as its number of samples:
+        every rank gives one, and it may change from step to step."""
         return self._allreduce([tensor], False, False, average, name, op, prescale_factor, postscale_factor,
-                               process_set, compression)
+                               process_set, compression, weight=weight)
 
     def allreduce(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
                   compression: type[Compressor] = Compression.none, op: Optional[Op] = None,
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                  process_set: ProcessSet = global_process_set) -> Array:
+                  process_set: ProcessSet = global_process_set,
+                  *, weight: Optional[float] = None) -> Array:
         """allreduce_async() that waits; returns the new array."""
         return self._allreduce([tensor], False, False, average, name, op, prescale_factor, postscale_factor,
-                               process_set, compression, True).wait()
+                               process_set, compression, True, weight=weight).wait()
 
     def allreduce_async_(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
                          op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                          process_set: ProcessSet = global_process_set, *,
-                         compression: type[Compressor] = Compression.none) -> Work:
+                         compression: type[Compressor] = Compression.none,
+                         weight: Optional[float] = None) -> Work:
         """allreduce_async() in place: nothing is copied if the array is contiguous."""
         return self._allreduce([tensor], True, False, average, name, op, prescale_factor, postscale_factor,
-                               process_set, compression)
+                               process_set, compression, weight=weight)
 
     def allreduce_(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
                    op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                   process_set: ProcessSet = global_process_set) -> Array:
+                   process_set: ProcessSet = global_process_set,
+                   *, weight: Optional[float] = None) -> Array:
         """allreduce_async_() that waits; returns the array."""
         return self._allreduce([tensor], True, False, average, name, op, prescale_factor, postscale_factor,
-                               process_set, Compression.none, True).wait()
+                               process_set, Compression.none, True, weight=weight).wait()
 
     def grouped_allreduce_async(self, tensors: Sequence[Array], average: Optional[bool] = None,
                                 name: Optional[str] = None, op: Optional[Op] = None, prescale_factor: float = 1.0,
                                 postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set, *,
-                                compression: type[Compressor] = Compression.none) -> Work:
+                                compression: type[Compressor] = Compression.none,
+                                weight: Optional[float] = None) -> Work:
         """allreduce_async() of several tensors as one unit, those of each type. The result is a list."""
         return self._allreduce(tensors, False, True, average, name, op, prescale_factor, postscale_factor,
-                               process_set, compression)
+                               process_set, compression, weight=weight)
 
     def grouped_allreduce(self, tensors: Sequence[Array], average: Optional[bool] = None, name: Optional[str] = None,
                           compression: type[Compressor] = Compression.none, op: Optional[Op] = None,
                           prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                          process_set: ProcessSet = global_process_set) -> list[Array]:
+                          process_set: ProcessSet = global_process_set,
+                          *, weight: Optional[float] = None) -> list[Array]:
         """grouped_allreduce_async() that waits."""
         return self._allreduce(tensors, False, True, average, name, op, prescale_factor, postscale_factor,
-                               process_set, compression, True).wait()
+                               process_set, compression, True, weight=weight).wait()
 
     def grouped_allreduce_async_(self, tensors: Sequence[Array], average: Optional[bool] = None,
                                  name: Optional[str] = None, op: Optional[Op] = None, prescale_factor: float = 1.0,
                                  postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set, *,
-                                 compression: type[Compressor] = Compression.none) -> Work:
+                                 compression: type[Compressor] = Compression.none,
+                                 weight: Optional[float] = None) -> Work:
         """grouped_allreduce_async() in place."""
         return self._allreduce(tensors, True, True, average, name, op, prescale_factor, postscale_factor,
-                               process_set, compression)
+                               process_set, compression, weight=weight)
 
     def grouped_allreduce_(self, tensors: Sequence[Array], average: Optional[bool] = None, name: Optional[str] = None,
                            op: Optional[Op] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                           process_set: ProcessSet = global_process_set) -> list[Array]:
+                           process_set: ProcessSet = global_process_set,
+                           *, weight: Optional[float] = None) -> list[Array]:
         """grouped_allreduce_async_() that waits; returns the arrays."""
         return self._allreduce(tensors, True, True, average, name, op, prescale_factor, postscale_factor,
-                               process_set, Compression.none, True).wait()
+                               process_set, Compression.none, True, weight=weight).wait()
 
     def _reducescatter(self, tensors: Sequence[Array], grouped: bool, name: Optional[str], op: Op, prescale: float,
                        postscale: float, process_set: ProcessSet, compression: type[Compressor],
-                       blocking: bool = False) -> Work:
+                       blocking: bool = False, weight: Optional[float] = None) -> Work:
         require_everybody(process_set)
-        how = Reduction(supported(op), prescale, postscale)
+        how = Reduction(supported(op), prescale, postscale, weight=weight)
         engine = current_engine()
         tensors = list(tensors)
         base = name_of("grouped_reducescatter" if grouped else "reducescatter", name)
@@ -177,34 +186,38 @@ class Operations(Generic[Array]):
 
     def reducescatter_async(self, tensor: Array, name: Optional[str] = None, op: Op = Op.AVERAGE,
                             process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                            postscale_factor: float = 1.0) -> Work:
+                            postscale_factor: float = 1.0,
+                            *, weight: Optional[float] = None) -> Work:
         """Reduces as allreduce_async() and leaves each rank its rows: an even share of the first dimension, where the
         first ranks have one row more if there is a rest."""
         return self._reducescatter([tensor], False, name, op, prescale_factor, postscale_factor, process_set,
-                                   Compression.none)
+                                   Compression.none, weight=weight)
 
     def reducescatter(self, tensor: Array, name: Optional[str] = None,
                       compression: type[Compressor] = Compression.none, op: Op = Op.AVERAGE,
                       process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                      postscale_factor: float = 1.0) -> Array:
+                      postscale_factor: float = 1.0,
+                      *, weight: Optional[float] = None) -> Array:
         """reducescatter_async() that waits."""
         return self._reducescatter([tensor], False, name, op, prescale_factor, postscale_factor, process_set,
-                                   compression, True).wait()
+                                   compression, True, weight=weight).wait()
 
     def grouped_reducescatter_async(self, tensors: Sequence[Array], name: Optional[str] = None, op: Op = Op.AVERAGE,
                                     process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                                    postscale_factor: float = 1.0) -> Work:
+                                    postscale_factor: float = 1.0,
+                                    *, weight: Optional[float] = None) -> Work:
         """reducescatter_async() of several tensors; the result is a list."""
         return self._reducescatter(tensors, True, name, op, prescale_factor, postscale_factor, process_set,
-                                   Compression.none)
+                                   Compression.none, weight=weight)
 
     def grouped_reducescatter(self, tensors: Sequence[Array], name: Optional[str] = None,
                               compression: type[Compressor] = Compression.none, op: Op = Op.AVERAGE,
                               process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                              postscale_factor: float = 1.0) -> list[Array]:
+                              postscale_factor: float = 1.0,
+                              *, weight: Optional[float] = None) -> list[Array]:
         """grouped_reducescatter_async() that waits."""
         return self._reducescatter(tensors, True, name, op, prescale_factor, postscale_factor, process_set,
-                                   compression, True).wait()
+                                   compression, True, weight=weight).wait()
 
     # ---- operations that move ----
 

@@ -135,23 +135,30 @@ inline double apply(ReduceOp op, double a, double b) {
   }
 }
 
+// What multiplies the i-th contribution, and the result.
+inline double prescale_of(const Reduction& what, std::size_t i) {
+  return to_sum(what.dtype, what.prescales.empty() ? what.prescale : what.prescales[i]);
+}
+inline double factor_of(const Reduction& what, std::size_t ranks) {
+  if (what.op != ReduceOp::kAverage) return to_sum(what.dtype, what.postscale);
+  const double parts = what.divisor != 0.0 ? what.divisor : static_cast<double>(ranks);
+  return to_sum(what.dtype, what.postscale / parts);
+}
+
 // Reduces one element of a floating-point type; contributions are in the order of the reduction.
 inline std::uint64_t reduce_floating(const Reduction& what,
                                      const std::vector<std::uint64_t>& contributions) {
   const DType dtype = what.dtype;
-  const auto ranks = static_cast<double>(contributions.size());
-  const double prescale = to_sum(dtype, what.prescale);
-  const double factor =
-      to_sum(dtype, what.op == ReduceOp::kAverage ? what.postscale / ranks : what.postscale);
-  const auto scaled = [&](std::uint64_t bits) {
-    return to_sum(dtype, decode(dtype, bits) * prescale);
+  const double factor = factor_of(what, contributions.size());
+  const auto scaled = [&](std::size_t i) {
+    return to_sum(dtype, decode(dtype, contributions[i]) * prescale_of(what, i));
   };
   if (contributions.size() == 1) {
-    return encode(dtype, to_sum(dtype, scaled(contributions[0]) * factor));
+    return encode(dtype, to_sum(dtype, scaled(0) * factor));
   }
-  std::uint64_t sum = encode(dtype, scaled(contributions[0]));
+  std::uint64_t sum = encode(dtype, scaled(0));
   for (std::size_t i = 1; i < contributions.size(); ++i) {
-    const double own = decode(dtype, encode(dtype, scaled(contributions[i])));
+    const double own = decode(dtype, encode(dtype, scaled(i)));
     double next = to_sum(dtype, apply(what.op, decode(dtype, sum), own));
     if (i + 1 == contributions.size()) next = to_sum(dtype, next * factor);
     sum = encode(dtype, next);
@@ -196,7 +203,8 @@ inline std::uint64_t reduce_integer(const Reduction& what,
     }
   }
   if (what.op != ReduceOp::kAverage) return result;
-  const auto ranks = static_cast<std::int64_t>(contributions.size());
+  const auto ranks = what.divisor != 0.0 ? static_cast<std::int64_t>(what.divisor)
+                                         : static_cast<std::int64_t>(contributions.size());
   if (is_signed(what.dtype)) {
     return wrap(static_cast<std::uint64_t>(as_signed(what.dtype, result) / ranks));
   }
@@ -231,16 +239,13 @@ inline std::uint64_t reduce_element_of_host(const Reduction& what,
                                             const std::vector<std::uint64_t>& contributions) {
   if (!base::is_floating(what.dtype)) return reduce_element(what, contributions);
   const DType dtype = what.dtype;
-  const auto ranks = static_cast<double>(contributions.size());
-  const double prescale = to_sum(dtype, what.prescale);
-  const double factor =
-      to_sum(dtype, what.op == ReduceOp::kAverage ? what.postscale / ranks : what.postscale);
-  const auto scaled = [&](std::uint64_t bits) {
-    return to_sum(dtype, decode(dtype, bits) * prescale);
+  const double factor = factor_of(what, contributions.size());
+  const auto scaled = [&](std::size_t i) {
+    return to_sum(dtype, decode(dtype, contributions[i]) * prescale_of(what, i));
   };
-  double sum = scaled(contributions[0]);
+  double sum = scaled(0);
   for (std::size_t i = 1; i < contributions.size(); ++i) {
-    sum = to_sum(dtype, apply(what.op, sum, scaled(contributions[i])));
+    sum = to_sum(dtype, apply(what.op, sum, scaled(i)));
   }
   return encode(dtype, to_sum(dtype, sum * factor));
 }

@@ -20,10 +20,13 @@ using Hosts = std::vector<std::vector<int>>;  // the ranks of each, ascending
 inline std::uint64_t reduce_hosts(Reduction what, const std::vector<std::uint64_t>& sums,
                                   std::int64_t ranks) {
   what.prescale = 1.0;
+  what.prescales.clear();
+  if (what.divisor != 0.0) ranks = static_cast<std::int64_t>(what.divisor);
+  const double parts = what.divisor != 0.0 ? what.divisor : static_cast<double>(ranks);
   if (what.op != ReduceOp::kAverage) return reduce_element(what, sums);
   what.op = ReduceOp::kSum;
   if (base::is_floating(what.dtype)) {
-    what.postscale /= static_cast<double>(ranks);
+    what.postscale /= parts;
     return reduce_element(what, sums);
   }
   const std::uint64_t sum = reduce_element(what, sums);
@@ -50,8 +53,12 @@ inline std::uint64_t shaped_element(const Reduction& what, const Hosts& hosts,
   sums.clear();
   for (std::size_t k = 1; k <= hosts.size(); ++k) {
     of_host.clear();
+    in_host.prescales.clear();
     for (const int rank : hosts[(static_cast<std::size_t>(chunk) + k) % hosts.size()]) {
       of_host.push_back(contributions[static_cast<std::size_t>(rank)]);
+      if (!what.prescales.empty()) {
+        in_host.prescales.push_back(what.prescales[static_cast<std::size_t>(rank)]);
+      }
     }
     sums.push_back(reduce_element_of_host(in_host, of_host));
   }

@@ -155,6 +155,8 @@ typedef enum ronde_compression {
 #define RONDE_FLAG_WILL_WAIT 1u /* the caller waits at once: do not wake the background thread */
 /* `step` is the same on all ranks: where they differ all of them get RONDE_MISMATCH. */
 #define RONDE_FLAG_STEP_AGREES 2u
+/* An average by `weight`, sum of weight * x / sum of weight over all ranks: every rank sets it. */
+#define RONDE_FLAG_WEIGHTED 4u
 
 #define RONDE_DEVICE_CPU (-1)
 
@@ -257,6 +259,13 @@ typedef struct ronde_request {
    * that has left out a step is found in that step. Without it the number is compared only when a
    * rank has closed its engine and another one waits: then the error says who has taken fewer. */
   int64_t step;
+  /* Younger than the fields above. With RONDE_FLAG_WEIGHTED: the weight of this rank's values in an
+   * average (RONDE_AVERAGE of a floating type), such as the number of samples that they come from:
+   * finite and not below 0. It may differ from rank to rank, from step to step and within a group,
+   * and costs no new agreement. Where the weights of all ranks add up to 0 the operation fails on
+   * every rank with RONDE_INVALID_ARGUMENT. The values are multiplied in the type of the sum, before
+   * it, so sums of f16 can overflow: keep weights small there. Without the flag it must be 1. */
+  double weight;
 } ronde_request;
 
 /* What an engine has done since it was opened. */

@@ -125,6 +125,19 @@ class GradientAverager {
     number_ = number;
   }
 
+  // From now on this rank's gradients have this weight in the averages, such as the number of
+  // samples of its batch (AllreduceOptions::weight): before the first ready() of a step, on every
+  // rank, and anew where the number changes; it costs no agreement. Throws RONDE_INVALID_ARGUMENT
+  // in the middle of a step.
+  void weigh(double weight) {
+    const std::lock_guard lock(mutex_);
+    if (std::any_of(entries_.begin(), entries_.end(), [](const Entry& one) { return one.ready; })) {
+      throw Error(RONDE_INVALID_ARGUMENT,
+                  "weigh() in the middle of a step: call it after wait(), before ready()", "", -1);
+    }
+    options_.weight = weight;
+  }
+
   // The gradient has its final value on this rank: it may be averaged. For a gradient on a device
   // whose average of the last step is still on its way the host waits. Throws, after it has tried
   // all that it starts, the first of their submit codes; RONDE_DUPLICATE_NAME if it is called again

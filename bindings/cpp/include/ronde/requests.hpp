@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <ranges>
 #include <ronde/dtype.hpp>
 #include <ronde/range.hpp>
@@ -29,6 +30,10 @@ struct AllreduceOptions {
   // This thread submits some more, perhaps, and then calls wait(): the background thread is left
   // asleep, and until then this rank may keep the others waiting.
   bool will_wait = false;
+  // An average by weights, sum of weight * x / sum of weight over all ranks, where every rank gives
+  // one: this rank's, such as its number of samples (`weight` in ronde.h). It may change from step
+  // to step.
+  std::optional<double> weight{};
 };
 
 // What may be asked of a reduce-scatter; copied by the call.
@@ -40,6 +45,7 @@ struct ReduceScatterOptions {
   Compression compression = Compression::kNone;
   std::vector<std::int64_t> splits;  // elements for each rank; empty: even shares
   bool will_wait = false;            // as in AllreduceOptions
+  std::optional<double> weight{};    // likewise
 };
 
 // One tensor of a group. The elements stay the caller's.
@@ -163,6 +169,9 @@ void set_reduction(ronde_request& request, Op op, const Options& options) {
   request.priority = options.priority;
   request.compression = static_cast<std::int32_t>(options.compression);
   if (options.will_wait) request.flags |= RONDE_FLAG_WILL_WAIT;
+  if (!options.weight) return;
+  request.flags |= RONDE_FLAG_WEIGHTED;
+  request.weight = *options.weight;
 }
 
 template <typename T>

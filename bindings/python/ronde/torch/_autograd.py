@@ -42,30 +42,42 @@ def _require_linear(op: Op) -> None:
         raise NotImplementedError(f"the gradient of an operation with {op.name}: only Average and Sum have one")
 
 
+def _require_no_weight(weight: Optional[float]) -> None:
+    if weight is not None:
+        raise NotImplementedError("the gradient of an average by weights: detach the tensor, or leave weight out")
+
+
 class TorchOperations(Operations[torch.Tensor]):
     """The operations of `ronde`, on tensors. Gradients flow through the forms that wait and are not in place."""
 
     def allreduce(self, tensor: torch.Tensor, average: Optional[bool] = None, name: Optional[str] = None,
                   compression: type[Compressor] = Compression.none, op: Optional[Op] = None,
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                  process_set: ProcessSet = global_process_set) -> torch.Tensor:
-        """allreduce_async() that waits; returns the new tensor. Its gradient is reduced in the same way."""
+                  process_set: ProcessSet = global_process_set, *,
+                  weight: Optional[float] = None) -> torch.Tensor:
+        """allreduce_async() that waits; returns the new tensor. Its gradient is reduced in the same way; with a weight
+        it has none."""
         if not _is_recorded([tensor]):
             return super().allreduce(tensor, average, name, compression, op, prescale_factor, postscale_factor,
-                                     process_set)
+                                     process_set, weight=weight)
+        _require_no_weight(weight)
         return self.grouped_allreduce([tensor], average, name, compression, op, prescale_factor, postscale_factor,
                                       process_set)[0]
 
     def grouped_allreduce(self, tensors: Tensors, average: Optional[bool] = None, name: Optional[str] = None,
                           compression: type[Compressor] = Compression.none, op: Optional[Op] = None,
                           prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                          process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
-        """grouped_allreduce_async() that waits. Gradients are reduced in the same way."""
+                          process_set: ProcessSet = global_process_set, *,
+                          weight: Optional[float] = None) -> list[torch.Tensor]:
+        """grouped_allreduce_async() that waits. Gradients are reduced in the same way; with a weight there are
+        none."""
+        if _is_recorded(tensors):
+            _require_no_weight(weight)
         reduction = _op_of(average, op)
 
         def forth(inputs: Tensors, its_name: Optional[str] = name) -> list[torch.Tensor]:
             return Operations.grouped_allreduce(self, inputs, None, its_name, compression, reduction, prescale_factor,
-                                                postscale_factor, process_set)
+                                                postscale_factor, process_set, weight=weight)
 
         def back(gradients: Tensors) -> list[torch.Tensor]:
             _require_linear(reduction)
@@ -76,19 +88,23 @@ class TorchOperations(Operations[torch.Tensor]):
     def reducescatter(self, tensor: torch.Tensor, name: Optional[str] = None,
                       compression: type[Compressor] = Compression.none, op: Op = Op.AVERAGE,
                       process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                      postscale_factor: float = 1.0) -> torch.Tensor:
+                      postscale_factor: float = 1.0, *, weight: Optional[float] = None) -> torch.Tensor:
         """reducescatter_async() that waits. Its gradient is gathered, and with Sum multiplied by the ranks."""
         return self.grouped_reducescatter([tensor], name, compression, op, process_set, prescale_factor,
-                                          postscale_factor)[0]
+                                          postscale_factor, weight=weight)[0]
 
     def grouped_reducescatter(self, tensors: Tensors, name: Optional[str] = None,
                               compression: type[Compressor] = Compression.none, op: Op = Op.AVERAGE,
                               process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                              postscale_factor: float = 1.0) -> list[torch.Tensor]:
+                              postscale_factor: float = 1.0, *,
+                              weight: Optional[float] = None) -> list[torch.Tensor]:
         """grouped_reducescatter_async() that waits. Gradients are gathered, and with Sum multiplied by the ranks."""
+        if _is_recorded(tensors):
+            _require_no_weight(weight)
+
         def forth(inputs: Tensors) -> list[torch.Tensor]:
             return Operations.grouped_reducescatter(self, inputs, name, compression, op, process_set, prescale_factor,
-                                                    postscale_factor)
+                                                    postscale_factor, weight=weight)
 
         def back(gradients: Tensors) -> list[torch.Tensor]:
             _require_linear(op)

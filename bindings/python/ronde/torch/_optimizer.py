@@ -55,6 +55,11 @@ class _Averager:
             raise InvalidArgument(f"begin_step({number}) in the middle of a step: call it before backward()")
         self.number = number
 
+    def weigh(self, weight: float) -> None:
+        if self.works:
+            raise InvalidArgument(f"weigh({weight}) in the middle of a step: call it before backward()")
+        self.how["weight"] = float(weight)
+
     def end_step(self, number: int) -> None:
         """The step that ends has this number, which its gradients had no chance to carry if begin_step() has not said
         it: the ranks compare it beside them, before any of them steps."""
@@ -126,6 +131,9 @@ class _Averager:
         return finish
 
     def _submit_sparse(self, parameter: torch.Tensor) -> Callable[[], None]:
+        if "weight" in self.how:
+            raise NotImplementedError(f"'{self.names[parameter]}': sparse gradients are averaged without weights: make "
+                                      "the optimizer with sparse_as_dense=True")
         gradient = parameter.grad
         if gradient._nnz() == 0:  # zero_grad() may leave one without rows of any length
             gradient = _sparse_rows(torch.zeros_like(parameter))
@@ -198,6 +206,11 @@ class _Distributed:
         step that a rank has left out is an Error on all ranks then (MISMATCH), in that step, from step() or
         synchronize(), and no gradient holds an average of two steps. Without numbers only the end shows it."""
         self._averager.begin_step(number)
+
+    def weigh(self, weight: float) -> None:
+        """From now on the gradients of this rank have this weight in the averages, such as the number of samples of
+        its batch: before backward(), on every rank, and anew where the number changes. It costs no agreement."""
+        self._averager.weigh(weight)
 
     def _average(self, goes_on: bool = False) -> None:
         """With what has been thawed since the last step, or has come into a group."""

@@ -205,6 +205,10 @@ class GradientAverager {
   // ronde::GradientAverager.
   void begin_step(std::uint64_t number) { state_->averager.begin_step(number); }
 
+  // Before the backward of a step: from now on this rank's gradients have this weight in the
+  // averages, as of ronde::GradientAverager.
+  void weigh(double weight) { state_->averager.weigh(weight); }
+
   // Ends the step: every gradient holds the average of all ranks. What no backward has given is
   // averaged as it stands, or as zeros where there is no gradient. Returns the parameters that are
   // averaged for the first time, thawed or added since, also in steps that failed: the
