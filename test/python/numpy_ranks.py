@@ -38,6 +38,23 @@ class Names(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "average and op"):
             ronde.allreduce(numpy.ones(1), average=True, op=ronde.Sum)
 
+    def test_averages_by_weights(self):
+        weights = [1.5 * rank + (rank == 0) for rank in range(self.size)]
+        expected = sum(weight * rank for rank, weight in enumerate(weights)) / sum(weights)
+        mine, array = weights[self.rank], numpy.full(5 * self.size, float(self.rank))
+        for result in (ronde.allreduce(array, weight=mine), ronde.allreduce_async(array, weight=mine).wait(),
+                       ronde.grouped_allreduce([array, array[:1]], weight=mine)[1],
+                       ronde.reducescatter(array, weight=mine)):
+            numpy.testing.assert_allclose(result, expected, rtol=1e-6)
+        self.assertIs(ronde.allreduce_(array, weight=mine), array)
+        numpy.testing.assert_allclose(array, expected, rtol=1e-6)
+        with self.assertRaisesRegex(ValueError, "its weight is -1: give it a finite number"):
+            ronde.allreduce(array, name="negative", weight=-1)
+        with self.assertRaisesRegex(ValueError, "sum has no weights"):
+            ronde.allreduce(array, name="sum", op=ronde.Sum, weight=1)
+        with self.assertRaisesRegex(ValueError, "add up to 0"):
+            ronde.allreduce(array, name="none", weight=0)
+
     def test_factors_of_integers_are_applied_in_f64_and_truncated(self):
         array = numpy.array([7, -7])
         self.assertEqual(ronde.allreduce(array, op=ronde.Sum, prescale_factor=0.5).tolist(),

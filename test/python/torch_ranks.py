@@ -324,6 +324,26 @@ class Training(Ranks):
             optimizer.step()
             self.assertAlmostEqual(later.item(), -mean)
 
+    def test_gradients_are_averaged_by_weights(self):
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), named_parameters=[("by", parameter)])
+        total = 0.0
+        for step in range(3):
+            optimizer.zero_grad()
+            weights = [1.0 + (rank + step) % 3 for rank in range(self.size)]
+            optimizer.weigh(weights[self.rank])
+            (parameter * (self.rank + 1)).sum().backward()
+            if self.size > 1:
+                with self.assertRaisesRegex(ValueError, "in the middle of a step"):
+                    optimizer.weigh(1.0)
+            optimizer.step()
+            total += (sum(weight * (rank + 1) for rank, weight in enumerate(weights)) / sum(weights) if self.size > 1
+                      else 1.0)
+            self.assertTrue(torch.allclose(parameter, torch.full((3,), -total)), parameter)
+        with self.assertRaisesRegex(NotImplementedError, "detach the tensor"):
+            hvd.allreduce(torch.ones(1, requires_grad=True), weight=1.0)
+        self.assertAlmostEqual(hvd.allreduce(torch.tensor([2.0]), weight=3.0).item(), 2.0, places=5)
+
     def test_a_step_that_was_left_out_is_an_error_on_all_ranks(self):
         for way in ("begin_step", "step", "closure"):
             parameter = torch.nn.Parameter(torch.zeros(3))

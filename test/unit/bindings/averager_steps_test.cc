@@ -53,6 +53,26 @@ TEST(GradientAveragerSteps, WhatWasNotMadeReadyIsAveragedAsItStands) {
   });
 }
 
+// Batches of other lengths on every rank and in every step, and a rank without any in step 2.
+TEST(GradientAveragerSteps, CountByTheWeightsOfTheirStep) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    Gradient weight(10);
+    ronde::GradientAverager averager(engine);
+    const auto id = averager.add("weight", std::span(weight));
+    for (int step = 1; step <= 4; ++step) {
+      weight.assign(10, engine.rank() == 0 ? 1.0F : 5.0F);
+      averager.weigh(engine.rank() == 0 ? 3.0 : step == 2 ? 0.0 : step);
+      averager.ready(id);
+      EXPECT_THAT(thrown_by([&] { averager.weigh(1.0); }), HasSubstr("in the middle"));
+      averager.wait();
+      const auto samples = static_cast<float>(step);
+      const float expected = step == 2 ? 1.0F : (3.0F + 5.0F * samples) / (3.0F + samples);
+      EXPECT_THAT(weight, Each(FloatEq(expected))) << "step " << step;
+    }
+    EXPECT_EQ(engine.statistics().full_requests, 1U);
+  });
+}
+
 // The program of a rank whose loss is no number in step 3, which it leaves out.
 struct Steps {
   std::vector<std::string> errors;  // of the steps

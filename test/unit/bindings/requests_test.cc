@@ -278,6 +278,24 @@ TEST_F(RequestTest, ValuesThatAreNoneAreRefused) {
   expect_refused("split_count is 0");
 }
 
+TEST_F(RequestTest, AWeightNeedsItsFlagAndAnAverage) {
+  request_.weight = 2.0;
+  request_.op = RONDE_AVERAGE;
+  expect_refused("'t': its weight is 2 without RONDE_FLAG_WEIGHTED");
+  request_.flags = RONDE_FLAG_WEIGHTED;
+  EXPECT_EQ(allreduce().status, RONDE_OK);
+  EXPECT_EQ(values_[3], 4.0F);
+  request_.weight = -0.5;
+  expect_refused("'t': its weight is -0.5: give it a finite number, not below 0");
+  request_.weight = 0.0;
+  expect_refused("'t': the weights of all ranks add up to 0");
+  request_.op = RONDE_MAX;
+  expect_refused("'t': max has no weights");
+  const Outcome moved = outcome_of(
+      [&](ronde_error** error) { return ronde_broadcast(engine_.get(), &request_, error); });
+  EXPECT_THAT(moved.text, HasSubstr("RONDE_FLAG_WEIGHTED is set, but it averages nothing"));
+}
+
 TEST_F(RequestTest, AReduceScatterNeedsItsInput) {
   request_.input = nullptr;
   const Outcome outcome = outcome_of(
