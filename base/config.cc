@@ -80,6 +80,9 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"RONDE_CHECK", &Config::check, "off", "off memory replicas", 0, 0, false,
      "memory refuses tensors in flight that overlap, if one is written; it takes time for each "
      "tensor in flight; replicas makes the training core compare the ranks after each step"},
+    {"RONDE_JOIN_AVERAGE", &Config::join_average, "present", "present all", 0, 0, true,
+     "whether averages divide by the ranks that have not joined, or by all; those by weights go by "
+     "the weights"},
     {"RONDE_LOG_LEVEL", &Config::log_level, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 });

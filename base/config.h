@@ -69,6 +69,7 @@ struct Config {
   std::string transport_path;  // the folder of the transports' plug-ins; empty: beside libronde.so
   std::string interfaces;      // empty: base/wire/interfaces.h chooses
   PortRange ports;             // of leaders and UCX
+  std::string join_average;    // "present": over the ranks that have not joined; "all"
   std::string check;           // "memory": the engine checks; "replicas": the training core does
   std::string plugin_path;     // what plugin_place() of collectives/device takes
 

@@ -102,6 +102,7 @@ class WeightedAverage final : public Collective {
     const auto begin = exchange_.tensors.begin();
     run.tensors.assign(begin + static_cast<std::ptrdiff_t>(first),
                        begin + static_cast<std::ptrdiff_t>(next_));
+    run.how.prescales.clear();
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       run.how.prescales.push_back(exchange_.how.prescale * weight(rank, first));
     }

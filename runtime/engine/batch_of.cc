@@ -83,6 +83,16 @@ Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
   return std::span<std::byte>(work.output.data(), work.output.size());
 }
 
+// What the absent give is neutral already, so it is not scaled; weights say the rest themselves.
+void go_on_without(const std::vector<std::int32_t>& absent, std::int32_t size, bool over_all,
+                   collectives::Reduction& how) {
+  if (how.prescale != 1.0) {
+    how.prescales.assign(base::narrow<std::size_t>(size), how.prescale);
+    for (const std::int32_t rank : absent) how.prescales[base::narrow<std::size_t>(rank)] = 1.0;
+  }
+  if (!over_all) how.divisor = static_cast<double>(size - std::ssize(absent));
+}
+
 // The weights of this rank, and whoever hears that a tensor has none to go by.
 collectives::OwnWeights weights_of(const TensorTable::Claimed& claimed, std::int32_t size) {
   collectives::OwnWeights weights;
@@ -103,7 +113,7 @@ collectives::OwnWeights weights_of(const TensorTable::Claimed& claimed, std::int
 }  // namespace
 
 Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed, std::int32_t size,
-               const std::shared_ptr<collectives::Device>& device) {
+               const std::shared_ptr<collectives::Device>& device, bool over_all) {
   const Signature& is = claimed.agreed.signature;
   Batch batch;
   batch.of_device = on_device(is);
@@ -111,6 +121,9 @@ Batch batch_of(std::uint64_t sequence, const TensorTable::Claimed& claimed, std:
   exchange.operation = is.operation;
   exchange.sequence = sequence;
   exchange.how = {is.dtype, is.op, is.prescale, is.postscale, is.compression};
+  if (!claimed.agreed.absent.empty()) {
+    go_on_without(claimed.agreed.absent, size, over_all, exchange.how);
+  }
   exchange.root = is.root;
   exchange.on_board = is.on_board;
   exchange.tensors.reserve(claimed.tensors.size());

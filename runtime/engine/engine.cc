@@ -106,6 +106,31 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   return work;
 }
 
+Result<Engine::WorkPtr> Engine::join(bool will_wait) {
+  RONDE_RETURN_IF_ERROR(usable());
+  Submission submission;
+  submission.name = "join";
+  submission.signature.operation = Operation::kBarrier;
+  submission.joins = true;
+  submission.views.clear();
+  const auto tensor = std::make_shared<LocalTensor>(std::move(submission));
+  WorkPtr work = std::make_shared<Work>();
+  work->name = tensor->name;
+  work->joins = true;
+  tensor->submitted = clock_->now();
+  tensor->work = work;
+  const auto ticket = table_.insert(tensor);
+  if (!ticket.ok()) return ticket.status();
+  // What other threads have submitted before is announced before, and nothing after.
+  await_none(submitting_threads_);
+  if (will_wait) runner_.will_wait();
+  const Status announced =
+      agent_.member().announce(JoinAnnouncement{table_.waiting_names()}, !will_wait);
+  if (!announced.ok()) agent_.failure().fail(announced, rank_);
+  if (!will_wait) runner_.pay();
+  return work;
+}
+
 // Announces without a ring where the submitter has waited at once so far.
 template <typename Announce>
 void Engine::announce_and_learn(Work& work, base::Instant submitted, WaitingHabit* habit,
@@ -170,7 +195,9 @@ base::Instant Engine::verdict_deadline() const {
 }
 
 Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
-  auto done = wait_until(work, deadline ? *deadline : verdict_deadline());
+  // Whoever has joined waits for as long as the others go on, whose stall checks run.
+  const base::Instant verdict = work.joins ? base::kNever : verdict_deadline();
+  auto done = wait_until(work, deadline ? *deadline : verdict);
   RONDE_RETURN_IF_ERROR(done.status());
   if (*done) return result(work);
   // The stall checks should have ended it. The caller's memory must be free when this returns.

@@ -76,6 +76,11 @@ class Engine {
   // the caller's again.
   base::Result<WorkPtr> submit(Submission submission);
 
+  // This rank has no more to submit for now: it takes part with neutral elements in what the others
+  // do, until all have joined. The work ends then, and has the last of them (last_joined). It waits
+  // for as long as the others go on. With will_wait this thread calls wait() next.
+  base::Result<WorkPtr> join(bool will_wait);
+
   // Allocates memory on the board: tensors that live there on every rank are reduced in place. The
   // caller owns it, and it may outlive the engine. After a failure nothing is allocated any more,
   // because other ranks may still write into memory that was released.

@@ -140,7 +140,9 @@ Status Engine::leave() {
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
   const base::Instant deadline = clock_->after(patience);
-  while (!agent_.control().drained() && clock_->now() < deadline && !agent_.failure().failed()) {
+  // A rank whose join has ended may still be in a batch of the others.
+  while ((!agent_.control().drained() || table_.stands_in()) && clock_->now() < deadline &&
+         !agent_.failure().failed()) {
     Completion nothing;  // to drive the agent for a moment
     [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
   }

@@ -111,7 +111,8 @@ Instant Execution::next_deadline() const {
 // ---- stepping ----
 
 void Execution::begin(std::uint64_t sequence, TensorTable::Claimed claimed) {
-  executor_.enqueue(batch_of(sequence, claimed, context_.shape.ranks(), device_));
+  executor_.enqueue(batch_of(sequence, claimed, context_.shape.ranks(), device_,
+                             context_.config.join_average == "all"));
   executing_.push_back({sequence, std::move(claimed.tensors)});
   describe(executing_.back(), activity_);
   context_.board.set_activity(activity_);

@@ -130,6 +130,11 @@ void RankAgent::on_failed(const LocalTensorPtr& tensor, const Status& why) {
   works_.end(tensor, why, false);
 }
 
+void RankAgent::on_all_joined(const LocalTensorPtr& join, std::int32_t last) {
+  join->work->last_joined = last;
+  works_.end(join, Status(), false);
+}
+
 // ---- the end ----
 
 void RankAgent::spread_failure() noexcept {

@@ -88,6 +88,7 @@ class RankAgent final : public Agent, private Member::Owner {
   // ---- Member::Owner ----
   base::Status on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) override;
   void on_failed(const LocalTensorPtr& tensor, const base::Status& why) override;
+  void on_all_joined(const LocalTensorPtr& join, std::int32_t last) override;
   void on_notice(const NoticeDecision& notice) override { stalls_.on_notice(notice); }
   void on_departed() override { works_.complete_once(departed_); }
 

@@ -45,9 +45,10 @@ Arrival Member::count_in(const LocalTensor& tensor, const Ticket& ticket) {
   // at any moment.
   board.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed),
                      tensor.step.word());
+  const auto expected =
+      ticket.expected > 0 ? ticket.expected : static_cast<std::uint32_t>(board.ranks());
   const auto arrival =
-      board.arrive(ticket.entry, ticket.generation, static_cast<std::uint32_t>(board.ranks()),
-                   tensor.step.must_agree());
+      board.arrive(ticket.entry, ticket.generation, expected, tensor.step.must_agree());
   if (arrival == Arrival::kStale) {
     board.unmark_arrived(ticket.entry);
     return arrival;
@@ -107,6 +108,8 @@ Status Member::on_decision(const Decision& decision) {
     owner_.on_notice(*notice);
   } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
     on_departed(*departed);
+  } else if (const auto* joined = std::get_if<JoinedDecision>(&decision)) {
+    on_joined(*joined);
   }
   return {};
 }
@@ -122,6 +125,18 @@ Status Member::on_batch(const BatchDecision& decision) {
   received_batches_.store(decision.sequence, std::memory_order_relaxed);
   RONDE_ASSIGN_OR_RETURN(auto claimed, table_.claim(decision.items));
   return owner_.on_batch(decision.sequence, std::move(claimed));
+}
+
+void Member::on_joined(const JoinedDecision& decision) {
+  if (decision.all) {
+    joined_.clear();
+    table_.leave_out({}, 0);
+    if (const LocalTensorPtr join = table_.end_join()) owner_.on_all_joined(join, decision.rank);
+    return;
+  }
+  joined_.add(decision.rank);
+  const std::int32_t host = context_.shape.host_of(context_.rank);
+  table_.leave_out(joined_.ranks(), joined_.present(context_.shape.ranks_of(host)));
 }
 
 // Without the departed rank nothing can be agreed, so tensors that are in no batch fail now.

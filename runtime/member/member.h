@@ -14,6 +14,7 @@
 #include "runtime/member/failure_path.h"
 #include "runtime/member/rank_context.h"
 #include "runtime/negotiate/messages.h"
+#include "runtime/tensors/joined.h"
 #include "runtime/tensors/tensor_table.h"
 
 namespace ronde::runtime {
@@ -34,6 +35,8 @@ class Member {
     virtual base::Status on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) = 0;
     // This tensor is in no batch and never will be; it has been taken out of the table.
     virtual void on_failed(const LocalTensorPtr& tensor, const base::Status& why) = 0;
+    // All ranks have joined, `last` of them last; `join` is this rank's, taken out of the table.
+    virtual void on_all_joined(const LocalTensorPtr& join, std::int32_t last) = 0;
     virtual void on_notice(const NoticeDecision& notice) = 0;
     // It has been decided that this rank has departed, or no longer can be.
     virtual void on_departed() = 0;
@@ -73,6 +76,7 @@ class Member {
 
  private:
   base::Status on_batch(const BatchDecision& decision);
+  void on_joined(const JoinedDecision& decision);
   void on_departed(const DepartedDecision& departed);
   void note_step(StepNumber step);
 
@@ -81,6 +85,7 @@ class Member {
   const FailurePath& failure_;
   TensorTable& table_;
   Owner& owner_;
+  Joined joined_;  // the agent's
   std::atomic<std::uint64_t> received_batches_{0};  // only the agent writes it
   std::atomic<std::uint64_t> last_step_{0};         // a word of StepNumber
   std::atomic<std::uint64_t> left_step_{0};         // likewise, of the first rank that has departed

@@ -13,13 +13,14 @@ using base::Result;
 using base::Status;
 
 StepSpan steps_of(const collectives::Board& board, std::span<const std::int32_t> ranks,
-                  std::int32_t entry) {
+                  const Joined& joined, std::int32_t entry) {
   StepSpan steps;
   if (!board.arrival(entry).numbered) {
     steps.add(ranks.front(), {});
     return steps;
   }
   for (std::int32_t position = 0; position < board.ranks(); ++position) {
+    if (joined.has(ranks[base::narrow<std::size_t>(position)])) continue;
     steps.add(ranks[base::narrow<std::size_t>(position)],
               StepNumber::of_word(board.step_of(position, entry)));
   }

@@ -11,14 +11,16 @@
 
 #include "base/status.h"
 #include "collectives/board/board.h"
+#include "runtime/tensors/joined.h"
 #include "runtime/tensors/step_number.h"
 
 namespace ronde::runtime {
 
-// In which steps the ranks of a host are, `ranks` by position, all of which have arrived at this
-// entry. Their words are read only if one of them is numbered.
+// In which steps the ranks of a host are, `ranks` by position, all of which, but for those that
+// have joined, have arrived at this entry. Their words are read only if one of them is numbered.
 [[nodiscard]] StepSpan steps_of(const collectives::Board& board,
-                                std::span<const std::int32_t> ranks, std::int32_t entry);
+                                std::span<const std::int32_t> ranks, const Joined& joined,
+                                std::int32_t entry);
 
 // Thread safety: none; only the leader's agent uses it. Holds a share of the board's memory.
 class BoardDesk {

@@ -27,8 +27,9 @@ std::uint32_t Coordinator::BoardArrivals::close_generation(std::int32_t entry,
 }
 
 void Coordinator::BoardArrivals::reset(std::int32_t entry) {
+  // It is complete, so nobody changes it.
   const collectives::ArrivalCount arrival = board_.arrival(entry);
-  board_.reset(entry, arrival.generation, static_cast<std::uint32_t>(board_.ranks()));
+  if (arrival.count > 0) board_.reset(entry, arrival.generation, arrival.count);
 }
 
 std::uint32_t Coordinator::BoardArrivals::count(std::int32_t entry) {
@@ -41,8 +42,8 @@ bool Coordinator::BoardArrivals::has_arrived(std::int32_t rank, std::int32_t ent
          board_.has_arrived(shape_.position_of(rank), entry, last_batch);
 }
 
-StepSpan Coordinator::BoardArrivals::steps(std::int32_t entry) {
-  return steps_of(board_, shape_.ranks_of(kHost), entry);
+StepSpan Coordinator::BoardArrivals::steps(std::int32_t entry, const Joined& joined) {
+  return steps_of(board_, shape_.ranks_of(kHost), joined, entry);
 }
 
 StepNumber Coordinator::BoardArrivals::step_of(std::int32_t rank, std::int32_t entry) {
@@ -120,6 +121,8 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
     negotiator_.on_request(rank, *request);
   } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&announcement)) {
     negotiator_.on_closing(rank, *closing);
+  } else if (const auto* join = std::get_if<JoinAnnouncement>(&announcement)) {
+    negotiator_.on_join(rank, *join, shape_.host_of(rank) == kHost);
   } else {
     on_stalled(rank, std::get<StalledAnnouncement>(announcement));
   }

@@ -53,7 +53,7 @@ class Coordinator final : public ControlNode {
     void reset(std::int32_t entry) override;
     std::uint32_t count(std::int32_t entry) override;
     bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) override;
-    StepSpan steps(std::int32_t entry) override;
+    StepSpan steps(std::int32_t entry, const Joined& joined) override;
     StepNumber step_of(std::int32_t rank, std::int32_t entry) override;
 
    private:

@@ -28,6 +28,7 @@ std::string who_submitted_what(const Statements& statements,
   };
   std::vector<Group> groups;
   for (std::size_t rank = 0; rank < statements.size(); ++rank) {
+    if (statements[rank].absent) continue;
     const std::string submitted = words(statements[rank].signature);
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const Group& known) { return known.submitted == submitted; });

@@ -16,6 +16,7 @@ struct Statement {
   Signature signature;
   std::string place;
   StepNumber step{};
+  bool absent = false;  // the rank has joined, and agrees with what the others say
 };
 
 // Returns what the ranks agreed on; statements[r] is rank r's. Otherwise the error (kMismatch)

@@ -2,6 +2,8 @@
 // The fields of announcements and decisions, and which of their values cannot be.
 #include "runtime/negotiate/messages.h"
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "base/codec.h"
@@ -56,6 +58,16 @@ const char* trouble_of(const AgreedTensor& value) {
   return rows && elements_of(whole, value.signature.dtype) ? nullptr : "rows without a size";
 }
 
+const char* trouble_of(const BatchItem& item) {
+  const auto& absent = item.tensor.absent;
+  if (item.entry >= BatchItem::kByName) return nullptr;
+  if (item.entry < BatchItem::kByNameWithAbsent || absent.empty()) return "an unknown kind of item";
+  const bool ordered =
+      absent.front() >= 0 &&
+      std::adjacent_find(absent.begin(), absent.end(), std::greater_equal<>()) == absent.end();
+  return ordered ? nullptr : "absent ranks out of order";
+}
+
 }  // namespace
 
 // ---- parts ----
@@ -76,6 +88,8 @@ void fields(auto& f, base::Is<LateTensor> auto& late) { f(late.name, late.waited
 void fields(auto& f, base::Is<BatchItem> auto& item) {
   f(item.entry);
   if (item.entry < 0) f(item.name, item.tensor);
+  if (item.entry < BatchItem::kByName) f(item.tensor.absent);
+  f.check([&] { return trouble_of(item); });
 }
 
 // ---- announcements ----
@@ -89,6 +103,7 @@ void fields(auto& f, base::Is<ClosingAnnouncement> auto& closing) {
 void fields(auto& f, base::Is<StalledAnnouncement> auto& stalled) {
   f(stalled.tensors, stalled.in_batch, stalled.failed);
 }
+void fields(auto& f, base::Is<JoinAnnouncement> auto& join) { f(join.waiting); }
 void fields(auto& f, base::Is<Announcement> auto& announcement) {
   f.one_of(announcement, 1, "an unknown kind of announcement");
 }
@@ -106,6 +121,7 @@ void fields(auto& f, base::Is<NoticeDecision> auto& notice) { f(notice.text, not
 void fields(auto& f, base::Is<BatchDecision> auto& batch) { f(batch.sequence, batch.items); }
 void fields(auto& f, base::Is<DepartedDecision> auto& departed) { f(departed.rank, departed.step); }
 void fields(auto& f, base::Is<CloseDecision> auto& close) { f(close.entry, close.generation); }
+void fields(auto& f, base::Is<JoinedDecision> auto& joined) { f(joined.rank, joined.all); }
 void fields(auto& f, base::Is<Decision> auto& decision) {
   f.one_of(decision, 16, "an unknown kind of decision");
 }

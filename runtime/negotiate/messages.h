@@ -49,7 +49,14 @@ struct StalledAnnouncement {
   bool failed = false;
 };
 
-using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement>;
+// "I have no more to give, and take part in nothing until all ranks have said so." Nothing but this
+// follows what this rank has submitted before.
+struct JoinAnnouncement {
+  std::vector<std::string> waiting;  // what it has submitted that was in no batch yet, as it knows
+};
+
+using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement,
+                                  JoinAnnouncement>;
 
 // ---- decisions ----
 
@@ -94,9 +101,16 @@ struct DepartedDecision {
   StepNumber step{};  // as in its ClosingAnnouncement
 };
 
+// What is bound after this is agreed without this rank. All: this was the last rank, and from now
+// on all take part again.
+struct JoinedDecision {
+  std::int32_t rank = 0;
+  bool all = false;
+};
+
 // In the order of their kinds on the wire, as everywhere where messages are alternatives.
 using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision,
-                              BatchDecision, DepartedDecision, CloseDecision>;
+                              BatchDecision, DepartedDecision, CloseDecision, JoinedDecision>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.

@@ -17,7 +17,8 @@ namespace {
 constexpr int kEvictionTries = 100;
 
 std::unique_ptr<BatchItem> by_name(const std::string& name, const AgreedTensor& tensor) {
-  return std::make_unique<BatchItem>(BatchItem{-1, name, tensor});
+  const auto kind = tensor.absent.empty() ? BatchItem::kByName : BatchItem::kByNameWithAbsent;
+  return std::make_unique<BatchItem>(BatchItem{kind, name, tensor});
 }
 
 }  // namespace
@@ -42,6 +43,7 @@ void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& reques
       pending = unbind(known->second);
     } else {
       pending = pendings_.emplace(request.name, Pending{}).first;
+      pending->second.name = request.name;
       pending->second.statements.resize(static_cast<std::size_t>(ranks_));
     }
   }
@@ -67,9 +69,10 @@ void Negotiator::on_entry_ready(std::int32_t index) {
   if (entry.state != EntryState::kBound || entry.is_ready) return;
   // Such a late report must not count for the next generation, nor count twice.
   if (entry.here) return;
-  if (arrivals_.count(index) != static_cast<std::uint32_t>(reporters_.ranks_here)) return;
+  const std::uint32_t all = static_cast<std::uint32_t>(reporters_.ranks_here) - joined_here_;
+  if (arrivals_.count(index) != all) return;
   entry.here = true;
-  report_ready(index, arrivals_.steps(index));
+  report_ready(index, arrivals_.steps(index, joined_));
 }
 
 void Negotiator::on_subtree_ready(const ReadyReport& report) {
@@ -114,7 +117,23 @@ void Negotiator::on_closed(const ClosedReport& report) {
   }
   --pending->second.awaited;
   settle(pending);
+  end_joins();
   if (anyone_leaving_) sweep();
+}
+
+void Negotiator::name_what_is_ready() {
+  ready_.for_each([this](Ready& ready) {
+    if (ready.entry < 0) return;
+    Entry& entry = entry_at(ready.entry);
+    arrivals_.close_generation(ready.entry, ++entry.generation);
+    if (reporters_.subtrees > 0) {
+      decisions_.emplace_back(CloseDecision{ready.entry, entry.generation});
+    }
+    use_order_.erase(entry.use);
+    entry_of_name_.erase(entry.name);
+    release_entry(ready.entry);
+    ready = {-1, false, by_name(entry.name, entry.tensor)};
+  });
 }
 
 void Negotiator::on_closing(std::int32_t rank, const ClosingAnnouncement& closing) {
@@ -130,19 +149,7 @@ void Negotiator::on_closing(std::int32_t rank, const ClosingAnnouncement& closin
     for (const std::int32_t index : bound) {
       if (!entry_at(index).is_ready) settle(unbind(index));
     }
-    // Ready tensors travel by name, so that no rank counts itself in on their entries afterwards.
-    ready_.for_each([this](Ready& ready) {
-      if (ready.entry < 0) return;
-      Entry& entry = entry_at(ready.entry);
-      arrivals_.close_generation(ready.entry, ++entry.generation);
-      if (reporters_.subtrees > 0) {
-        decisions_.emplace_back(CloseDecision{ready.entry, entry.generation});
-      }
-      use_order_.erase(entry.use);
-      entry_of_name_.erase(entry.name);
-      release_entry(ready.entry);
-      ready = {-1, false, by_name(entry.name, entry.tensor)};
-    });
+    name_what_is_ready();
   }
   sweep();
 }
@@ -150,6 +157,7 @@ void Negotiator::on_closing(std::int32_t rank, const ClosingAnnouncement& closin
 Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
   Entry& entry = entry_at(index);
   Pending pending;
+  pending.name = entry.name;
   pending.entry = index;
   pending.statements.resize(static_cast<std::size_t>(ranks_));
   ++entry.generation;
@@ -173,7 +181,9 @@ void Negotiator::settle(Pendings::iterator pending) {
     if (pending->second.awaited > 0) return;
     release_entry(pending->second.entry);
     pendings_.erase(pending);
-  } else if (accounted >= static_cast<std::uint32_t>(ranks_)) {
+  } else if (joined_.any() && pending->second.awaited > 0) {
+    return;  // whether a rank had arrived before it has joined
+  } else if (accounted + absent_from(pending->second) >= static_cast<std::uint32_t>(ranks_)) {
     resolve(pending);
   }
 }
@@ -187,33 +197,32 @@ void Negotiator::resolve(Pendings::iterator position) {
          steps.high.rank);
     return;
   }
-  std::vector<Statement> statements;
-  for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-    const auto& statement = pending.statements[static_cast<std::size_t>(rank)];
-    if (statement) {
-      statements.push_back(*statement);
-      continue;
-    }
-    Signature signature = pending.anonymous_tensor.signature;
-    const auto& rows = pending.anonymous_tensor.first_dimensions;
-    if (!rows.empty()) signature.shape[0] = rows[static_cast<std::size_t>(rank)];
-    statements.push_back({std::move(signature), pending.anonymous_place, {}});
+  std::vector<std::int32_t> absent;
+  const std::vector<Statement> statements = statements_of(pending, absent);
+  auto agreed = agree_on(name, statements);
+  if (agreed.ok() && !absent.empty()) {
+    agreed->absent = std::move(absent);
+    agreed->signature.on_board = false;
+    const base::Status possible = check_absent(name, *agreed);
+    if (!possible.ok()) agreed = possible;
   }
-  const auto agreed = agree_on(name, statements);
   if (!agreed.ok()) {
     const base::Status& why = agreed.status();
     fail(position, why.code(), why.message(), statements.front().place, -1);
     return;
   }
   const std::int32_t entry =
-      anyone_leaving_ ? -1 : bind(name, pending.entry, *agreed, statements.front().place);
+      anyone_leaving_ || agreed->absent != joined_.ranks()
+          ? -1
+          : bind(name, pending.entry, *agreed, statements.front().place);
   if (entry < 0) release_entry(pending.entry);
   if (entry < 0) {
-    ready_.push(kind_of(agreed->signature), payload_of(*agreed),
+    ready_.push(kind_of(*agreed), payload_of(*agreed),
                 {-1, false, by_name(name, *agreed)});
   } else {
     push_ready(entry, false);
   }
+  forget_waiting(name);
   pendings_.erase(position);
 }
 
@@ -221,6 +230,7 @@ void Negotiator::fail(Pendings::iterator pending, base::Code code, const std::st
                       const std::string& place, std::int32_t rank) {
   decisions_.emplace_back(ErrorDecision{pending->first, code, text, place, rank});
   release_entry(pending->second.entry);
+  forget_waiting(pending->first);
   pendings_.erase(pending);
 }
 
@@ -233,7 +243,7 @@ std::int32_t Negotiator::bind(const std::string& name, std::int32_t index, Agree
   entry.name = name;
   entry.place = std::move(place);
   entry.tensor = std::move(tensor);
-  entry.kind = kind_of(entry.tensor.signature);
+  entry.kind = kind_of(entry.tensor);
   entry.bytes = payload_of(entry.tensor);
   entry.use = use_order_.insert(use_order_.end(), index);
   entry_of_name_[name] = index;
@@ -291,6 +301,7 @@ void Negotiator::release_entry(std::int32_t index) {
 
 bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   if (pending.statements[static_cast<std::size_t>(rank)]) return true;
+  if (joined_.has(rank) && !waiting_of_joined_.at(rank).contains(pending.name)) return false;
   if (pending.anonymous_elsewhere.contains(rank)) return true;
   return pending.anonymous > 0 && pending.entry >= 0 && has_arrived(rank, pending.entry);
 }
@@ -358,6 +369,7 @@ std::optional<Negotiator::Waiting> Negotiator::waiting_for(const std::string& na
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     const bool is_ready = pending != pendings_.end() ? includes(pending->second, rank)
                                                      : has_arrived(rank, bound->second);
+    if (!is_ready && joined_.has(rank)) continue;
     (is_ready ? waiting.ready : waiting.missing).push_back(rank);
   }
   if (waiting.ready.empty()) return std::nullopt;

@@ -34,6 +34,7 @@
 #include "runtime/links/link_messages.h"
 #include "runtime/negotiate/disagreement.h"
 #include "runtime/negotiate/messages.h"
+#include "runtime/tensors/joined.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -54,8 +55,9 @@ class ArrivalWords {
   // Exact once the rank has stopped submitting, a hint before. Always false for ranks of other
   // hosts, whose words are out of reach.
   virtual bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) = 0;
-  // In which steps the ranks within reach are, all of which have arrived at this entry.
-  virtual StepSpan steps(std::int32_t entry) = 0;
+  // In which steps the ranks within reach are, all of which, but for those that have joined, have
+  // arrived at this entry.
+  virtual StepSpan steps(std::int32_t entry, const Joined& joined) = 0;
   // The step of a rank that has arrived; none for ranks of other hosts.
   virtual StepNumber step_of(std::int32_t rank, std::int32_t entry) = 0;
 };
@@ -81,6 +83,9 @@ class Negotiator {
   void on_subtree_ready(const ReadyReport& report);
   // A subtree answers a CloseDecision: how many of its ranks had arrived before, and which.
   void on_closed(const ClosedReport& report);
+  // The rank takes part in nothing from now on but what it has submitted, until all ranks have
+  // joined. here: its words are within reach.
+  void on_join(std::int32_t rank, const JoinAnnouncement& join, bool here = true);
   // Forced: the rank no longer waits for the tensors it has submitted.
   void on_closing(std::int32_t rank, const ClosingAnnouncement& closing);
 
@@ -130,6 +135,7 @@ class Negotiator {
     base::Compression compression = base::Compression::kNone;
     bool on_board = false;
     bool weighted = false;
+    std::vector<std::int32_t> absent{};
 
     friend auto operator<=>(const FusionClass&, const FusionClass&) = default;
   };
@@ -151,6 +157,7 @@ class Negotiator {
     AgreedTensor tensor;
   };
   struct Pending {
+    std::string name;
     std::int32_t entry = -1;
     std::vector<std::optional<Statement>> statements;  // by rank
     std::uint32_t requests = 0;                        // how many ranks have made one
@@ -165,7 +172,7 @@ class Negotiator {
   };
   using Pendings = std::map<std::string, Pending>;
 
-  static ReadyQueues::Kind kind_of(const Signature& signature);
+  static ReadyQueues::Kind kind_of(const AgreedTensor& tensor);
   void push_ready(std::int32_t entry, bool planned);
   Entry& entry_at(std::int32_t entry);
   // Stops arrivals at a bound entry, and moves those that were counted to a pending record.
@@ -179,6 +186,18 @@ class Negotiator {
   [[nodiscard]] std::string who_is_behind(const Pending* pending, std::int32_t entry,
                                           std::int32_t late) const;
   static void forget_reports(Entry& entry);
+  // Has what is ready travel by name, so that no rank counts itself in on its entries afterwards.
+  void name_what_is_ready();
+  // How many of the ranks that have joined it goes on without.
+  [[nodiscard]] std::uint32_t absent_from(const Pending& pending) const;
+  // What each rank says, those that it goes on without too, which are added to `absent`.
+  [[nodiscard]] std::vector<Statement> statements_of(const Pending& pending,
+                                                     std::vector<std::int32_t>& absent) const;
+  // Why what the others have agreed on cannot go on without those that are absent.
+  [[nodiscard]] static base::Status check_absent(const std::string& name,
+                                                 const AgreedTensor& agreed);
+  void forget_waiting(const std::string& name);
+  void end_joins();
   void settle(Pendings::iterator pending);
   void resolve(Pendings::iterator pending);
   void fail(Pendings::iterator pending, base::Code code, const std::string& text,
@@ -213,6 +232,10 @@ class Negotiator {
   std::vector<Leaving> leaving_;
   std::map<std::int32_t, StepNumber> last_steps_;  // of ranks that are leaving
   bool anyone_leaving_ = false;
+  Joined joined_;
+  std::map<std::int32_t, std::set<std::string>> waiting_of_joined_;  // what they take part in yet
+  std::uint32_t joined_here_ = 0;                                    // of the ranks within reach
+  std::int32_t last_joined_ = -1;
 };
 
 }  // namespace ronde::runtime

@@ -17,7 +17,8 @@ void Negotiator::push_ready(std::int32_t index, bool planned) {
   ready_.push(entry.kind, entry.bytes, {index, planned, nullptr});
 }
 
-Negotiator::ReadyQueues::Kind Negotiator::kind_of(const Signature& is) {
+Negotiator::ReadyQueues::Kind Negotiator::kind_of(const AgreedTensor& tensor) {
+  const Signature& is = tensor.signature;
   ReadyQueues::Kind kind;
   kind.of_device = on_device(is);
   kind.priority = is.priority;
@@ -30,7 +31,8 @@ Negotiator::ReadyQueues::Kind Negotiator::kind_of(const Signature& is) {
                                   std::bit_cast<std::uint64_t>(is.postscale),
                                   is.compression,
                                   is.on_board,
-                                  is.weighted};
+                                  is.weighted,
+                                  tensor.absent};
   }
   return kind;
 }
@@ -53,6 +55,11 @@ std::optional<BatchDecision> Negotiator::next_batch(base::Bytes limit) {
     entry.is_ready = false;
     entry.last_batch = batch.sequence;
     forget_reports(entry);
+    // No rank within reach arrives where all of them have joined.
+    if (joined_.any() && std::cmp_equal(joined_here_, reporters_.ranks_here)) {
+      entry.here = true;
+      entry.reports = 1;
+    }
     use_order_.splice(use_order_.end(), use_order_, entry.use);
     batch.items.push_back({ready.entry, {}, {}});
   }

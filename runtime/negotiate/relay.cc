@@ -90,13 +90,14 @@ Status Relay::on_ready_here(std::int32_t entry) {
   const collectives::ArrivalCount arrival = desk_.board().arrival(entry);
   // Where the generation was closed while its last rank was reporting, on_close() has counted the
   // arrivals already.
-  if (arrival.count != static_cast<std::uint32_t>(desk_.board().ranks())) return {};
+  if (arrival.count != present()) return {};
   const auto index = base::narrow<std::size_t>(entry);
   if (index >= ready_.size()) ready_.resize(index + 1);
   // Such a late report must not report the next generation twice.
   if (ready_[index].here && ready_[index].generation == arrival.generation) return {};
   RONDE_RETURN_IF_ERROR(on_ready(
-      {entry, arrival.generation, steps_of(desk_.board(), shape_.ranks_of(host_), entry)}));
+      {entry, arrival.generation,
+       steps_of(desk_.board(), shape_.ranks_of(host_), joined_, entry)}));
   ready_[index].here = ready_[index].generation == arrival.generation;
   return {};
 }
@@ -147,27 +148,42 @@ Status Relay::on_decision(const RelayedDecision& relayed) {
     for (const BatchItem& item : batch->items) {
       if (item.entry >= 0) RONDE_RETURN_IF_ERROR(check_entry(item.entry));
     }
-    on_batch(*batch);
+    RONDE_RETURN_IF_ERROR(on_batch(*batch));
   } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
     RONDE_RETURN_IF_ERROR(on_departed(departed->rank));
+  } else if (const auto* joined = std::get_if<JoinedDecision>(&decision)) {
+    RONDE_RETURN_IF_ERROR(on_joined(*joined));
   }
   return desk_.post(relayed.decision);
 }
 
+// The words of all entries have been closed before, so that no rank arrives at an older count.
+Status Relay::on_joined(const JoinedDecision& decision) {
+  if (decision.rank < 0 || decision.rank >= shape_.ranks()) {
+    return Status::error(Code::kInternal, "no rank " + std::to_string(decision.rank) + " can join");
+  }
+  joined_.add(decision.rank);
+  if (decision.all) joined_.clear();
+  return {};
+}
+
 // Called before any rank knows of the batch, so that the next step's arrivals start from 0.
-void Relay::on_batch(const BatchDecision& batch) {
+Status Relay::on_batch(const BatchDecision& batch) {
   const collectives::Board& board = desk_.board();
-  const auto all = static_cast<std::uint32_t>(board.ranks());
+  const std::uint32_t all = present();
   for (const BatchItem& item : batch.items) {
     if (item.entry < 0) continue;
     // An entry that became ready through full requests has no arrivals to reset.
     const collectives::ArrivalCount arrival = board.arrival(item.entry);
-    if (arrival.count == all) board.reset(item.entry, arrival.generation, all);
+    if (all > 0 && arrival.count == all) board.reset(item.entry, arrival.generation, all);
     const auto index = static_cast<std::size_t>(item.entry);
     if (index < ready_.size()) ready_[index] = {ready_[index].generation};
     if (index >= last_batches_.size()) last_batches_.resize(index + 1);
     last_batches_[index] = batch.sequence;
+    // A host whose ranks have all joined is ready for the next step at once.
+    if (all == 0) RONDE_RETURN_IF_ERROR(on_ready({item.entry, arrival.generation, {}}));
   }
+  return {};
 }
 
 Status Relay::on_close(const CloseDecision& close) {

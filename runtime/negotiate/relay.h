@@ -50,7 +50,12 @@ class Relay final : public ControlNode {
   base::Status on_ready(const ReadyReport& report);
   base::Status on_closed(const ClosedReport& report);
   base::Status on_decision(const RelayedDecision& relayed);
-  void on_batch(const BatchDecision& batch);
+  base::Status on_batch(const BatchDecision& batch);
+  base::Status on_joined(const JoinedDecision& decision);
+  // The ranks of this host that arrive at what is bound now.
+  [[nodiscard]] std::uint32_t present() const {
+    return joined_.present(shape_.ranks_of(host_));
+  }
   base::Status on_close(const CloseDecision& close);
   base::Status on_departed(std::int32_t rank);
   base::Status on_lost(const Links::Lost& lost, bool data_plane_idle);
@@ -63,6 +68,7 @@ class Relay final : public ControlNode {
   std::vector<Ready> ready_;                 // by entry, as long as the highest that was used
   std::vector<std::uint64_t> last_batches_;  // by entry: the last batch with it
   std::map<std::int32_t, Closing> closing_;  // by entry
+  Joined joined_;
   bool links_drained_ = true;
   bool somebody_left_ = false;  // a rank has left, so neighbours may close their connections
 };

@@ -5,6 +5,7 @@
 // Thread safety: values; the memory of the views belongs to the caller.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,6 +35,7 @@ struct Submission {
   // the shape of the whole.
   Signature signature;
   StepNumber step{};
+  bool joins = false;      // it is no tensor, but this rank's join
   bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
   // One, or one for each member of a group; the caller gives the addresses, the check the rest. A
   // barrier's is not looked at. The output of a block holds the rows of this rank only
@@ -58,6 +60,9 @@ struct LocalTensor : Submission {
   // stand for something else, or be destroyed.
   std::vector<collectives::ReadyMarkPtr> ready;
   base::Instant submitted{};
+  // Of a stand-in (stand_in.h), whose views point at memory of its own.
+  bool stands_in = false;
+  std::vector<std::byte> own_memory;
   // Only the agent touches these, and `ready` too once the tensor is in the table:
   std::shared_ptr<Work> work;  // nullptr once the tensor has ended
   bool in_batch = false;

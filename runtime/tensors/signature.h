@@ -72,6 +72,8 @@ struct Signature {
 struct AgreedTensor {
   Signature signature;
   std::vector<std::int64_t> first_dimensions;
+  // Ranks that had joined before it was agreed, and give neutral elements; in their order.
+  std::vector<std::int32_t> absent{};
 
   friend bool operator==(const AgreedTensor&, const AgreedTensor&) = default;
 };
@@ -85,7 +87,11 @@ struct BindDecision {
 };
 
 // One tensor of a batch: an entry of the plan or, where the plan had no room, everything about it.
+// Every rank knows who is absent where an entry was bound: all that had joined then.
 struct BatchItem {
+  static constexpr std::int32_t kByName = -1;
+  static constexpr std::int32_t kByNameWithAbsent = -2;
+
   std::int32_t entry = -1;
   std::string name;
   AgreedTensor tensor;

@@ -3,9 +3,11 @@
 #include "runtime/tensors/tensor_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/numbers.h"
 #include "runtime/tensors/overlap.h"
+#include "runtime/tensors/stand_in.h"
 
 namespace ronde::runtime {
 
@@ -96,13 +98,21 @@ LocalTensorPtr TensorTable::find(const std::string& name) {
 Result<Ticket> TensorTable::insert(const LocalTensorPtr& tensor,
                                    const std::function<void()>& prepare) {
   const MutexLock lock(mutex_);
-  if (!shut_.ok()) return shut_;
+  RONDE_RETURN_IF_ERROR(may_insert(*tensor));
   try {
     return try_insert(tensor, prepare);
   } catch (...) {
     vacate(*tensor);
     throw;
   }
+}
+
+Status TensorTable::may_insert(const LocalTensor& tensor) const {
+  if (!shut_.ok() || join_ == nullptr) return shut_;
+  return Status::error(Code::kInvalidArgument,
+                       "'" + tensor.name +
+                           "': this rank has joined, and submits nothing until all ranks have: "
+                           "wait for the join first");
 }
 
 Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
@@ -118,6 +128,10 @@ Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
   }
   const Ticket ticket = ticket_of(*tensor);
   if (ticket.entry < 0 && prepare) prepare();
+  if (tensor->joins) {
+    join_ = tensor;
+    return ticket;  // it may wait for long, and what the others wait for is reported by them
+  }
   for (SubmissionOrder& order : order_) order.append(*tensor);
   return ticket;
 }
@@ -127,7 +141,30 @@ Ticket TensorTable::ticket_of(const LocalTensor& tensor) const {
   if (known == entry_of_name_.end()) return {};
   const Entry& entry = entries_[static_cast<std::size_t>(known->second)];
   if (!matches(entry.tensor, tensor.signature, rank_)) return {};
-  return {known->second, entry.generation, entry.habit};
+  return {known->second, entry.generation, entry.habit, entry.expected};
+}
+
+std::vector<std::string> TensorTable::waiting_names() const {
+  const MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : in_flight_) {
+    if (tensor->name == name && !tensor->in_batch && !tensor->joins) names.push_back(name);
+  }
+  return names;
+}
+
+void TensorTable::leave_out(std::vector<std::int32_t> joined, std::uint32_t expected) {
+  const MutexLock lock(mutex_);
+  joined_ = std::move(joined);
+  expected_ = expected;
+}
+
+LocalTensorPtr TensorTable::end_join() {
+  const MutexLock lock(mutex_);
+  LocalTensorPtr join = std::exchange(join_, nullptr);
+  if (join == nullptr || join->ended) return nullptr;
+  erase(*join);
+  return join;
 }
 
 void TensorTable::shut(const Status& why) {
@@ -137,7 +174,12 @@ void TensorTable::shut(const Status& why) {
 
 bool TensorTable::empty() const {
   const MutexLock lock(mutex_);
-  return in_flight_.empty();
+  return in_flight_.empty() && stand_ins_ == 0;
+}
+
+bool TensorTable::stands_in() const {
+  const MutexLock lock(mutex_);
+  return stand_ins_ > 0;
 }
 
 std::string TensorTable::describe(const std::string& name) const {
@@ -165,7 +207,8 @@ Status TensorTable::bind(const BindDecision& decision) {
   // An entry that is bound to another name without an eviction in between gives up the old name.
   if (entry.bound && entry.name != decision.name) entry_of_name_.erase(entry.name);
   if (entry.name != decision.name) habits_[index].forget();
-  entry = {true, decision.generation, decision.name, decision.tensor, &habits_[index]};
+  entry = {true, decision.generation, decision.name, decision.tensor, &habits_[index], expected_};
+  entry.tensor.absent = joined_;
   entry_of_name_[decision.name] = decision.entry;
   return {};
 }
@@ -202,7 +245,11 @@ Status TensorTable::claim(const BatchItem& item, Claimed& claimed) {
     agreed = &entries_[index].tensor;
   }
   LocalTensorPtr tensor = find(*name);
-  if (tensor == nullptr || tensor->in_batch) {
+  const auto& absent = agreed->absent;
+  if (std::binary_search(absent.begin(), absent.end(), rank_)) {
+    tensor = stand_in_for(*name, *agreed, rank_, size_);
+    ++stand_ins_;
+  } else if (tensor == nullptr || tensor->in_batch) {
     return Status::error(Code::kInternal,
                          "a batch holds '" + *name + "', which does not wait on this rank");
   }
@@ -222,6 +269,7 @@ LocalTensorPtr TensorTable::remove_waiting(const std::string& name) {
 
 void TensorTable::remove(const LocalTensor& tensor) {
   const MutexLock lock(mutex_);
+  if (tensor.stands_in && stand_ins_ > 0) --stand_ins_;
   erase(tensor);
 }
 
@@ -241,6 +289,7 @@ std::vector<LocalTensorPtr> TensorTable::remove_all(bool with_batched) {
     if (with_batched || !tensor->in_batch) removed.push_back(tensor);
   }
   for (const LocalTensorPtr& tensor : removed) erase(*tensor);
+  if (with_batched) stand_ins_ = 0;
   std::sort(removed.begin(), removed.end(), [](const LocalTensorPtr& a, const LocalTensorPtr& b) {
     return a->submitted < b->submitted;
   });

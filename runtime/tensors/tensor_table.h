@@ -44,6 +44,7 @@ struct Ticket {
   std::int32_t entry = -1;
   std::uint32_t generation = 0;
   WaitingHabit* habit = nullptr;  // the entry's; belongs to the table
+  std::uint32_t expected = 0;     // how many ranks of this host arrive there; 0: all
 };
 
 // Thread safety: every function may be called from any thread; those below "for the agent" are
@@ -63,10 +64,15 @@ class TensorTable {
   base::Result<Ticket> insert(const LocalTensorPtr& tensor,
                               const std::function<void()>& prepare = nullptr);
 
+  // The tensors that this rank has in flight and in no batch, for its join.
+  [[nodiscard]] std::vector<std::string> waiting_names() const;
+
   // From now on insert() returns this error. Later calls do not replace the first error.
   void shut(const base::Status& why);
 
   [[nodiscard]] bool empty() const;
+  // Whether others move data with this rank that it has not submitted.
+  [[nodiscard]] bool stands_in() const;
 
   // The tensor or group in flight of that name, in words: "'a', submitted at train.cc:12".
   [[nodiscard]] std::string describe(const std::string& name) const;
@@ -76,6 +82,12 @@ class TensorTable {
   // ---- for the agent ----
   base::Status bind(const BindDecision& decision);
   void evict(std::int32_t entry);
+  // What is bound from now on is agreed without these ranks, and `expected` ranks of this host
+  // arrive at it (0: all).
+  void leave_out(std::vector<std::int32_t> joined, std::uint32_t expected);
+  // All ranks have joined: this rank may submit again. Takes its join out of the table; nullptr: it
+  // has ended before.
+  LocalTensorPtr end_join();
   // Returns the tensors in flight that the items of a batch stand for, at least one, and marks them
   // as being in a batch. An error if one is not in flight here: then this rank's decisions differ
   // from the others'.
@@ -104,6 +116,7 @@ class TensorTable {
     std::string name;
     AgreedTensor tensor;
     WaitingHabit* habit = nullptr;
+    std::uint32_t expected = 0;
   };
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
   // The tensor or group of that name; not a member of a group.
@@ -113,6 +126,7 @@ class TensorTable {
   [[nodiscard]] Ticket ticket_of(const LocalTensor& tensor) const RONDE_REQUIRES(mutex_);
   base::Status occupy(const std::string& name, const LocalTensorPtr& tensor) RONDE_REQUIRES(mutex_);
   void vacate(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] base::Status may_insert(const LocalTensor& tensor) const RONDE_REQUIRES(mutex_);
   base::Status claim(const BatchItem& item, Claimed& claimed) RONDE_REQUIRES(mutex_);
   base::Status check_apart_from_all(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
 
@@ -127,6 +141,10 @@ class TensorTable {
   // By entry; they stay where they are, because works in flight refer to them.
   std::deque<WaitingHabit> habits_ RONDE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::int32_t> entry_of_name_ RONDE_GUARDED_BY(mutex_);
+  std::size_t stand_ins_ RONDE_GUARDED_BY(mutex_) = 0;
+  LocalTensorPtr join_ RONDE_GUARDED_BY(mutex_);  // of this rank, until all have joined
+  std::vector<std::int32_t> joined_ RONDE_GUARDED_BY(mutex_);
+  std::uint32_t expected_ RONDE_GUARDED_BY(mutex_) = 0;
   base::Status shut_ RONDE_GUARDED_BY(mutex_);
   // For the stall checks: one queue per notice, of tensors that in_flight_ owns. A tensor that has
   // ended is in neither, whatever was submitted before it and is still in flight.

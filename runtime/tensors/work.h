@@ -83,6 +83,9 @@ struct Work {
   OutputBuffer output;
   base::Shape output_shape;
   base::DType output_dtype = base::DType::kF32;
+  // Of a join, which ends when all ranks have joined: the last of them.
+  bool joins = false;
+  std::int32_t last_joined = -1;
   std::vector<std::int64_t> received_splits;  // all-to-all: the rows that came from each rank
 };
 

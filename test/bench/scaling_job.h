@@ -54,6 +54,7 @@ class ScalingRank final : private runtime::Member::Owner {
  private:
   base::Status on_batch(std::uint64_t sequence, runtime::TensorTable::Claimed claimed) override;
   void on_failed(const runtime::LocalTensorPtr& tensor, const base::Status& why) override;
+  void on_all_joined(const runtime::LocalTensorPtr&, std::int32_t) override {}
   void on_notice(const runtime::NoticeDecision&) override {}
   void on_departed() override {}
 

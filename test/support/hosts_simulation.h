@@ -107,6 +107,7 @@ class SimulatedRank final : private Member::Owner {
   void on_failed(const LocalTensorPtr& tensor, const base::Status& why) override {
     end(tensor, {0, why.code(), why.message()});
   }
+  void on_all_joined(const LocalTensorPtr&, std::int32_t) override {}
   void on_notice(const NoticeDecision&) override {}
   void on_departed() override { departed_ = true; }
 

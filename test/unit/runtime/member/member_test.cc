@@ -61,6 +61,9 @@ class OneMember final : private Member::Owner {
   void on_failed(const LocalTensorPtr& tensor, const Status& why) override {
     said += tensor->name + ": " + why.message() + ". ";
   }
+  void on_all_joined(const LocalTensorPtr&, std::int32_t last) override {
+    said += "joined " + std::to_string(last) + " ";
+  }
   void on_notice(const NoticeDecision& notice) override { said += notice.text; }
   void on_departed() override { said += "departed"; }
 };

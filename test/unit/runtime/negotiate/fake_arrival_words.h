@@ -25,7 +25,8 @@ class FakeArrivalWords final : public ArrivalWords {
  public:
   enum class Arrival { kArrived, kLast, kStale };
 
-  explicit FakeArrivalWords(std::int32_t ranks) : ranks_(base::narrow<std::size_t>(ranks)) {}
+  explicit FakeArrivalWords(std::int32_t ranks)
+      : ranks_(base::narrow<std::size_t>(ranks)), expected_(ranks_) {}
 
   // A rank counts itself in; kLast: it must report the entry.
   Arrival arrive(std::int32_t rank, std::int32_t entry, std::uint32_t generation,
@@ -36,8 +37,8 @@ class FakeArrivalWords final : public ArrivalWords {
     word.steps[base::narrow<std::size_t>(rank)] = step;
     word.marks[base::narrow<std::size_t>(rank)] = {generation,
                                                    word.heard[base::narrow<std::size_t>(rank)]};
-    EXPECT_LE(word.count, ranks_) << "entry " << entry << " was not reset";
-    return word.count == ranks_ ? Arrival::kLast : Arrival::kArrived;
+    EXPECT_LE(word.count, expected_) << "entry " << entry << " was not reset";
+    return word.count == expected_ ? Arrival::kLast : Arrival::kArrived;
   }
 
   std::uint32_t close_generation(std::int32_t entry, std::uint32_t generation) override {
@@ -49,7 +50,7 @@ class FakeArrivalWords final : public ArrivalWords {
   }
   void reset(std::int32_t entry) override {
     Word& word = at(entry);
-    EXPECT_EQ(word.count, ranks_) << "reset of entry " << entry << ", which is not complete";
+    EXPECT_EQ(word.count, expected_) << "reset of entry " << entry << ", which is not complete";
     word.count = 0;
   }
   std::uint32_t count(std::int32_t entry) override { return at(entry).count; }
@@ -62,10 +63,11 @@ class FakeArrivalWords final : public ArrivalWords {
            (mark->generation == word.generation || mark->generation + 1 == word.generation);
   }
 
-  StepSpan steps(std::int32_t entry) override {
-    EXPECT_EQ(at(entry).count, ranks_) << "entry " << entry << " is not complete";
+  StepSpan steps(std::int32_t entry, const Joined& joined) override {
+    EXPECT_EQ(at(entry).count, expected_) << "entry " << entry << " is not complete";
     StepSpan steps;
     for (std::int32_t rank = 0; std::cmp_less(rank, ranks_); ++rank) {
+      if (joined.has(rank)) continue;
       steps.add(rank, step_of(rank, entry));
     }
     return steps;
@@ -102,6 +104,9 @@ class FakeArrivalWords final : public ArrivalWords {
     return text.str();
   }
 
+  // So many ranks arrive from now on: the others have joined. The negotiator has closed all entries.
+  void expect(std::size_t ranks) { expected_ = ranks; }
+
   // Runs when the negotiator closes a generation, just before it is closed: what other ranks do
   // between the negotiator's look at a count and its next step.
   std::function<void(std::int32_t entry)> before_close;
@@ -127,6 +132,7 @@ class FakeArrivalWords final : public ArrivalWords {
   }
 
   std::size_t ranks_;
+  std::size_t expected_;
   std::map<std::int32_t, Word> words_;
 };
 

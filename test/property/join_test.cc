@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks with other numbers of steps: whole engines, on hosts of every layout, against a serial
+// oracle. The k-th time that a tensor is executed all ranks take part that submit it more often
+// than k times, wherever in their steps the others have joined.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "test/support/engines.h"
+
+namespace ronde::runtime {
+namespace {
+
+using base::ReduceOp;
+using ::testing::HasSubstr;
+using testing::run_job;
+
+enum class Kind : std::uint8_t {
+  kSum,
+  kAverage,
+  kPrescaledMax,
+  kMin,
+  kProduct,
+  kWeighted,
+  kGroup,
+  kCompressed,
+  kBroadcast,
+  kAllgather,
+  kReduceScatter,
+  kAllToAll,
+  kBarrier,
+};
+constexpr int kKinds = 13;
+
+// What the ranks do: counts[x][r] is how often rank r submits tensor x in each round before it
+// joins; a round ends with the join of all.
+struct Program {
+  int ranks = 1;
+  int rounds = 1;
+  std::vector<Kind> kinds;
+  std::vector<std::int64_t> lengths;
+  std::vector<std::vector<std::vector<int>>> counts;  // [round][tensor][rank]
+  std::vector<bool> whole_steps;                      // by round: no rank joins inside a step
+  std::vector<base::JobShape> shape;                  // one
+
+  // The ranks of the k-th time, and one that takes part to the end.
+  [[nodiscard]] std::vector<int> present(int round, std::size_t tensor, int time) const {
+    std::vector<int> ranks_of;
+    for (int r = 0; r < ranks; ++r) {
+      if (count(round, tensor, r) > time) ranks_of.push_back(r);
+    }
+    return ranks_of;
+  }
+  [[nodiscard]] int count(int round, std::size_t tensor, int rank) const {
+    return counts[static_cast<std::size_t>(round)][tensor][static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] int last(int round, std::size_t tensor) const {
+    const auto& of = counts[static_cast<std::size_t>(round)][tensor];
+    return static_cast<int>(std::max_element(of.begin(), of.end()) - of.begin());
+  }
+};
+
+// Exact in 16 bits, as sums and products are.
+float value_of(int rank, std::size_t tensor, int time, std::int64_t i) {
+  return static_cast<float>(1 + (rank * 3 + static_cast<int>(tensor) + time + static_cast<int>(i % 5)) % 3);
+}
+double weight_of_join(int rank, int time) { return (rank + 2 * time) % 3 + 1; }
+
+Program draw_program(std::mt19937_64& random) {
+  const auto below = [&](std::uint64_t limit) { return static_cast<int>(random() % limit); };
+  Program program;
+  program.ranks = 1 + below(6);
+  program.rounds = 1 + below(2);
+  const int layout = below(5);
+  std::vector<std::int32_t> leaders;
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    leaders.push_back(layout == 0   ? rank / 2 * 2
+                      : layout == 1 ? rank
+                      : layout == 2 ? std::min(rank, rank % 2)
+                                    : 0);
+  }
+  program.shape.push_back(base::JobShape::of_leaders(leaders).value());
+  const int tensors = 1 + below(6);
+  for (int x = 0; x < tensors; ++x) {
+    program.kinds.push_back(static_cast<Kind>(below(kKinds)));
+    program.lengths.push_back(below(3) == 0 ? 1 + below(3) : below(4) == 0 ? 9000 + below(100)
+                                                                          : 50 + below(200));
+  }
+  for (int round = 0; round < program.rounds; ++round) {
+    std::vector<int> steps;
+    std::vector<bool> partly;
+    for (int rank = 0; rank < program.ranks; ++rank) {
+      steps.push_back(below(6));
+      partly.push_back(below(3) == 0);
+    }
+    program.whole_steps.push_back(std::ranges::none_of(partly, [](bool one) { return one; }));
+    auto& counts = program.counts.emplace_back();
+    for (int x = 0; x < tensors; ++x) {
+      auto& of = counts.emplace_back();
+      for (int rank = 0; rank < program.ranks; ++rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        // Some join in the middle of a step.
+        of.push_back(steps[r] + (partly[r] && below(2) == 0 ? 1 : 0));
+      }
+    }
+  }
+  return program;
+}
+
+// One operation of one rank under way.
+class Call {
+ public:
+  Call(const Program& program, int rank, int round, std::size_t tensor, int time)
+      : program_(program), rank_(rank), round_(round), tensor_(tensor), time_(time) {}
+
+  std::string start(Engine& engine) {
+    auto work = engine.submit(make());
+    if (!work.ok()) return work.status().message();
+    work_ = *std::move(work);
+    return "";
+  }
+  std::string finish(Engine& engine) {
+    if (work_ == nullptr) return "";
+    const base::Status done = engine.wait(*work_);
+    if (!done.ok()) return name() + ": " + done.message();
+    return check();
+  }
+
+ private:
+  [[nodiscard]] std::string name() const { return "t" + std::to_string(tensor_); }
+  [[nodiscard]] Kind kind() const { return program_.kinds[tensor_]; }
+  [[nodiscard]] std::int64_t length() const { return program_.lengths[tensor_]; }
+  [[nodiscard]] std::int64_t rows(int rank) const { return (rank + length()) % 4; }
+
+  static Submission of(const std::string& name, Operation operation, ReduceOp op,
+                       std::vector<float>& data) {
+    Submission submission;
+    submission.name = name;
+    submission.signature.operation = operation;
+    submission.signature.op = op;
+    submission.signature.shape = {std::ssize(data)};
+    submission.views[0].input = reinterpret_cast<const std::byte*>(data.data());
+    submission.views[0].output = reinterpret_cast<std::byte*>(data.data());
+    return submission;
+  }
+
+  void fill(std::int64_t elements) {
+    data_.resize(static_cast<std::size_t>(elements));
+    for (std::int64_t i = 0; i < elements; ++i) {
+      data_[static_cast<std::size_t>(i)] = value_of(rank_, tensor_, time_, i);
+    }
+  }
+
+  Submission make() {
+    const auto reduced = [&](ReduceOp op) { return of(name(), Operation::kAllreduce, op, data_); };
+    fill(length());
+    Submission submission;
+    switch (kind()) {
+      case Kind::kSum:
+        return reduced(ReduceOp::kSum);
+      case Kind::kAverage:
+        return reduced(ReduceOp::kAverage);
+      case Kind::kPrescaledMax:
+        submission = reduced(ReduceOp::kMax);
+        submission.signature.prescale = -2.0;
+        return submission;
+      case Kind::kMin:
+        return reduced(ReduceOp::kMin);
+      case Kind::kProduct:
+        submission = reduced(ReduceOp::kProduct);
+        submission.signature.prescale = 0.5;
+        return submission;
+      case Kind::kWeighted:
+        submission = reduced(ReduceOp::kAverage);
+        submission.signature.weighted = true;
+        submission.weights = {weight_of_join(rank_, time_)};
+        return submission;
+      case Kind::kCompressed:
+        submission = reduced(ReduceOp::kSum);
+        submission.signature.compression = base::Compression::kBf16;
+        return submission;
+      case Kind::kGroup: {
+        second_ = data_;
+        std::vector<Submission> members{
+            of(name() + "/a", Operation::kAllreduce, ReduceOp::kSum, data_),
+            of(name() + "/b", Operation::kAllreduce, ReduceOp::kSum, second_)};
+        return group_of(std::move(members)).value();
+      }
+      case Kind::kBroadcast:
+        submission = of(name(), Operation::kBroadcast, ReduceOp::kSum, data_);
+        submission.signature.root = program_.last(round_, tensor_);
+        return submission;
+      case Kind::kAllgather:
+        fill(rows(rank_));
+        return of(name(), Operation::kAllgather, ReduceOp::kSum, data_);
+      case Kind::kReduceScatter:
+        submission = of(name(), Operation::kReduceScatter, ReduceOp::kSum, data_);
+        second_.assign(static_cast<std::size_t>(share(rank_)), -1.0F);
+        submission.views[0].output = reinterpret_cast<std::byte*>(second_.data());
+        return submission;
+      case Kind::kAllToAll:
+        for (int to = 0; to < program_.ranks; ++to) submission.splits.push_back(sent(rank_, to));
+        fill(std::accumulate(submission.splits.begin(), submission.splits.end(), std::int64_t{0}));
+        std::swap(splits_, submission.splits);
+        submission = of(name(), Operation::kAllToAll, ReduceOp::kSum, data_);
+        submission.splits = splits_;
+        return submission;
+      case Kind::kBarrier:
+        submission = testing::barrier_of(name());
+        return submission;
+    }
+    return submission;
+  }
+
+  [[nodiscard]] std::int64_t share(int rank) const {
+    return length() / program_.ranks + (rank < length() % program_.ranks ? 1 : 0);
+  }
+  [[nodiscard]] std::int64_t before(int rank) const {
+    return length() / program_.ranks * rank + std::min<std::int64_t>(rank, length() % program_.ranks);
+  }
+  [[nodiscard]] std::int64_t sent(int from, int to) const { return (from + 2 * to + length()) % 3; }
+
+  // What an operation that reduces should give for one element.
+  [[nodiscard]] double reduced(std::int64_t i) const {
+    double result = kind() == Kind::kProduct ? 1.0 : 0.0;
+    double weights = 0.0;
+    bool first = true;
+    const auto present = program_.present(round_, tensor_, time_);
+    for (const int rank : present) {
+      const double value = value_of(rank, tensor_, time_, i);
+      switch (kind()) {
+        case Kind::kPrescaledMax:
+          result = first ? -2.0 * value : std::max(result, -2.0 * value);
+          break;
+        case Kind::kMin:
+          result = first ? value : std::min(result, value);
+          break;
+        case Kind::kProduct:
+          result *= 0.5 * value;
+          break;
+        case Kind::kWeighted:
+          weights += weight_of_join(rank, time_);
+          result += weight_of_join(rank, time_) * value;
+          break;
+        default:
+          result += value;
+      }
+      first = false;
+    }
+    if (kind() == Kind::kWeighted) return result / weights;
+    return kind() == Kind::kAverage ? result / static_cast<double>(present.size()) : result;
+  }
+
+  [[nodiscard]] std::string differs(std::span<const float> got,
+                                    const std::vector<double>& expected) const {
+    if (got.size() != expected.size()) {
+      return name() + " has " + std::to_string(got.size()) + " elements, not " +
+             std::to_string(expected.size());
+    }
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (std::abs(double{got[i]} - expected[i]) <= 1e-5 * std::abs(expected[i])) continue;
+      return name() + " of kind " + std::to_string(static_cast<int>(kind())) + ", time " +
+             std::to_string(time_) + ": element " + std::to_string(i) + " is " +
+             std::to_string(got[i]) + ", not " + std::to_string(expected[i]);
+    }
+    return "";
+  }
+
+  [[nodiscard]] std::string check() const {
+    std::vector<double> expected;
+    const auto present = program_.present(round_, tensor_, time_);
+    const auto result = [&] {
+      return std::span(reinterpret_cast<const float*>(work_->output.data()),
+                       work_->output.size() / sizeof(float));
+    };
+    switch (kind()) {
+      case Kind::kBarrier:
+        return "";
+      case Kind::kBroadcast:
+        for (std::int64_t i = 0; i < length(); ++i) {
+          expected.push_back(value_of(program_.last(round_, tensor_), tensor_, time_, i));
+        }
+        return differs(data_, expected);
+      case Kind::kAllgather:
+        for (const int rank : present) {
+          for (std::int64_t i = 0; i < rows(rank); ++i) {
+            expected.push_back(value_of(rank, tensor_, time_, i));
+          }
+        }
+        return differs(result(), expected);
+      case Kind::kReduceScatter:
+        for (std::int64_t i = 0; i < share(rank_); ++i) {
+          expected.push_back(reduced(before(rank_) + i));
+        }
+        return differs(second_, expected);
+      case Kind::kAllToAll: {
+        std::vector<std::int64_t> received(static_cast<std::size_t>(program_.ranks), 0);
+        for (const int from : present) {
+          std::int64_t first = 0;
+          for (int to = 0; to < rank_; ++to) first += sent(from, to);
+          received[static_cast<std::size_t>(from)] = sent(from, rank_);
+          for (std::int64_t i = 0; i < sent(from, rank_); ++i) {
+            expected.push_back(value_of(from, tensor_, time_, first + i));
+          }
+        }
+        if (work_->received_splits != received) return name() + ": the received splits";
+        return differs(result(), expected);
+      }
+      default:
+        for (std::int64_t i = 0; i < length(); ++i) expected.push_back(reduced(i));
+        if (kind() != Kind::kGroup) return differs(data_, expected);
+        return differs(data_, expected) + differs(second_, expected);
+    }
+  }
+
+  const Program& program_;
+  const int rank_;
+  const int round_;
+  const std::size_t tensor_;
+  const int time_;
+  std::vector<float> data_;
+  std::vector<float> second_;
+  std::vector<std::int64_t> splits_;
+  Engine::WorkPtr work_;
+};
+
+// A rank's steps: the calls of a step in flight together in any order. Joins while some still are.
+std::string run_rank(const Program& program, int rank, Engine& engine, std::mt19937_64& random,
+                     std::vector<std::int32_t>& lasts) {
+  std::string wrong;
+  for (int round = 0; round < program.rounds; ++round) {
+    std::vector<std::unique_ptr<Call>> calls;
+    const auto finish_all = [&] {
+      std::ranges::shuffle(calls, random);
+      for (const auto& call : calls) wrong += call->finish(engine);
+      calls.clear();
+    };
+    int steps = 0;
+    for (std::size_t x = 0; x < program.kinds.size(); ++x) {
+      steps = std::max(steps, program.count(round, x, rank));
+    }
+    for (int step = 0; step < steps; ++step) {
+      finish_all();
+      std::vector<std::size_t> order(program.kinds.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::shuffle(order, random);
+      for (const std::size_t x : order) {
+        if (program.count(round, x, rank) <= step) continue;
+        calls.push_back(std::make_unique<Call>(program, rank, round, x, step));
+        wrong += calls.back()->start(engine);
+      }
+    }
+    // Two ranks that wait for what each alone submits would wait for ever.
+    if (program.whole_steps[static_cast<std::size_t>(round)] && random() % 2 == 0) finish_all();
+    const auto join = engine.join(random() % 2 == 0);
+    if (!join.ok()) return wrong + join.status().message();
+    const base::Status joined = engine.wait(**join);
+    if (!joined.ok()) wrong += "join: " + joined.message();
+    lasts.push_back((*join)->last_joined);
+    finish_all();
+  }
+  return wrong;
+}
+
+void expect_right(std::uint64_t seed, const std::vector<std::string>& environment) {
+  std::mt19937_64 random(seed);
+  const Program program = draw_program(random);
+  testing::EngineOptions options;
+  options.environment = environment;
+  // One that waits for ever fails.
+  options.environment.emplace_back("RONDE_STALL_WARNING_SECONDS=5");
+  options.environment.emplace_back("RONDE_STALL_FAILURE_SECONDS=10");
+  options.shape = program.shape.front();
+  std::vector<std::vector<std::int32_t>> lasts(static_cast<std::size_t>(program.ranks));
+  run_job(program.ranks, options, [&](int rank, Engine& engine) {
+    std::mt19937_64 own(seed * 100 + static_cast<std::uint64_t>(rank));
+    EXPECT_EQ(run_rank(program, rank, engine, own, lasts[static_cast<std::size_t>(rank)]), "")
+        << "rank " << rank << ", seed " << seed;
+  });
+  for (const auto& mine : lasts) {
+    EXPECT_EQ(mine, lasts.front()) << "seed " << seed;
+    for (const std::int32_t last : mine) {
+      EXPECT_TRUE(last >= 0 && last < program.ranks) << "seed " << seed;
+    }
+  }
+}
+
+class Joins : public ::testing::TestWithParam<int> {};
+
+constexpr std::uint64_t kSeeds = 40;  // of each instance
+
+TEST_P(Joins, WhatIsLeftGoesOnWithoutThoseThatHaveJoined) {
+  for (std::uint64_t i = 0; i < kSeeds && !HasFailure(); ++i) {
+    expect_right(static_cast<std::uint64_t>(GetParam()) * kSeeds + i, {});
+  }
+}
+
+TEST_P(Joins, TheSameWithASmallPlanAndSmallBatches) {
+  for (std::uint64_t i = 0; i < kSeeds && !HasFailure(); ++i) {
+    expect_right(100'000 + static_cast<std::uint64_t>(GetParam()) * kSeeds + i,
+                 {"RONDE_PLAN_CAPACITY=2", "RONDE_BATCH_BYTES=1000", "RONDE_SEGMENT_BYTES=256"});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Joins, ::testing::Range(0, 5));
+
+}  // namespace
+}  // namespace ronde::runtime
