@@ -397,7 +397,7 @@ void expect_right(std::uint64_t seed, const std::vector<std::string>& environmen
 
 class Joins : public ::testing::TestWithParam<int> {};
 
-constexpr std::uint64_t kSeeds = 40;  // of each instance
+constexpr std::uint64_t kSeeds = 200;  // of each instance
 
 TEST_P(Joins, WhatIsLeftGoesOnWithoutThoseThatHaveJoined) {
   for (std::uint64_t i = 0; i < kSeeds && !HasFailure(); ++i) {

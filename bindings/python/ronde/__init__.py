@@ -14,9 +14,10 @@ from ._compression import Compression, Compressor
 from ._engine import LocalJob
 from ._job import (cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank,
                    shutdown, size)
+from ._join import join
 from ._library import VERSION as __version__
 from ._library import Error, InvalidArgument, Op, Status
-from ._missing import (ProcessSet, add_process_set, elastic_attribute, global_process_set, join, remove_process_set,
+from ._missing import (ProcessSet, add_process_set, elastic_attribute, global_process_set, remove_process_set,
                        start_timeline, stop_timeline)
 from ._numpy import Engine, NumpyArrays
 from ._objects import allgather_object, broadcast_object

@@ -329,6 +329,17 @@ class Engine:
         """Submits a barrier: options as of _submit()."""
         return self._submit("barrier", [name], [None], [None], **options)
 
+    def _join(self) -> _Flight:
+        """Submits this rank's join."""
+        if self._dropped:
+            self._release_dropped()
+        work = ctypes.c_void_p()
+        with self._lock:
+            call(LIBRARY.ronde_join_async, self._handle(), ctypes.byref(work), tensor="join")
+            flight = _Flight(self, work, "join", [])
+            self._in_flight.add(flight)
+        return flight
+
     def _refuse(self, names: Sequence[str], error: Exception) -> list[_Flight]:
         """This rank cannot take part in operations of these names: the other ranks, which must not wait for it, meet a
         barrier under each, and hear why."""

@@ -21,6 +21,11 @@ class _Hosts(NamedTuple):
     homogeneous: bool
 
 
+# The operations that name_of() numbers.
+_NUMBERED = ("allreduce", "grouped_allreduce", "reducescatter", "grouped_reducescatter", "allgather",
+             "grouped_allgather", "broadcast", "alltoall", "barrier", "object")
+
+
 class _Job:
     def __init__(self) -> None:
         self.engine: Optional[Engine] = None
@@ -95,6 +100,16 @@ def name_of(operation: str, name: Optional[str]) -> str:
     with _job.lock:
         _job.unnamed[operation] += 1
         return f"{operation}.noname.{_job.unnamed[operation]}"
+
+
+def agree_on_numbers() -> None:
+    """After a join, where ranks have called other numbers of operations: those without a name go on from one number."""
+    with _job.lock:
+        mine = numpy.array([_job.unnamed[operation] for operation in _NUMBERED], dtype=numpy.int64)
+    current_engine().allreduce("ronde.numbers", mine, Op.MAX).wait()
+    with _job.lock:
+        for operation, number in zip(_NUMBERED, mine):
+            _job.unnamed[operation] = int(number)
 
 
 def rank() -> int:

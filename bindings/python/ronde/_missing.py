@@ -62,11 +62,6 @@ def remove_process_set(process_set: Any) -> bool:
     raise NotImplementedError("remove_process_set(): Ronde has no process sets yet")
 
 
-def join(device: int = -1) -> int:
-    """Not there yet: raises NotImplementedError."""
-    raise NotImplementedError("join(): Ronde does not have it yet; give every rank as many steps")
-
-
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Not there yet: raises NotImplementedError."""
     raise NotImplementedError("start_timeline(): Ronde has no timeline yet; see Engine.statistics()")

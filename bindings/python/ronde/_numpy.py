@@ -203,6 +203,16 @@ class Engine(_engine.Engine):
         """Is done when every rank has called it with this name."""
         return Work(self, [self._meet(name)], lambda _: None)
 
+    def join(self) -> Work:
+        """This rank has no more to give until all ranks have joined; the result is the last of them. The others go on
+        without it: ronde_join_async of ronde.h says how."""
+        def last(done: list[_Flight]) -> int:
+            rank = ctypes.c_int32()
+            call(LIBRARY.ronde_work_last_joined, done[0].pointer, ctypes.byref(rank), tensor="join")
+            return rank.value
+
+        return Work(self, [self._join()], last)
+
     def buffer(self, shape: Sequence[int], dtype: Any = numpy.float32) -> numpy.ndarray:
         """A new array of zeros in memory that the ranks of this host share: an allreduce in place of such an array on
         every rank is done where it lies. Drop it, and all views of it, only when no work on it is in flight."""

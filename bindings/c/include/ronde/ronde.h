@@ -607,6 +607,29 @@ RONDE_API ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_req
 RONDE_API ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
                                      ronde_error** error);
 
+/* Ranks with other numbers of steps. A rank that has no more to give joins: it takes part in nothing
+ * more of its own until all ranks have joined, which ends the work of each, and the others' operations
+ * go on without it. Averages are over the ranks that have not joined (RONDE_JOIN_AVERAGE=all: over
+ * all; those by weights: by the weights); it gives no rows to an allgather, what an all-to-all sends
+ * it and its rows of a reduce-scatter are dropped, and a broadcast from it is RONDE_INVALID_ARGUMENT
+ * for the others, as are its own submissions until the join has ended. In the memory of devices
+ * nothing goes on without it (RONDE_UNSUPPORTED). What it has submitted before is finished with its
+ * values, whether or not it waits for that. Where nobody joins this costs nothing; after a join each
+ * name costs one full request. A join has no deadline of its own: the operations of the others have.
+ *   for (; has_batch(); step()) ...
+ *   int32_t last = -1;
+ *   status = ronde_join(engine, &last, &error);
+ * Returns: submit codes. */
+RONDE_API ronde_status ronde_join_async(ronde_engine* engine, ronde_work** work,
+                                        ronde_error** error);
+/* ronde_join_async that waits. *last_rank, where it is not NULL, is the last rank that has joined, the
+ * same on all ranks. Returns: submit codes, work codes. */
+RONDE_API ronde_status ronde_join(ronde_engine* engine, int32_t* last_rank, ronde_error** error);
+/* The same of a work of ronde_join_async that has ended. Returns: argument codes;
+ * RONDE_INVALID_ARGUMENT for any other work. */
+RONDE_API ronde_status ronde_work_last_joined(const ronde_work* work, int32_t* last_rank,
+                                              ronde_error** error);
+
 /* Groups: `requests` is an array of `count` requests, at least one (all of the struct_size of the
  * first), that are one unit: executed together, when all of them are ready on all ranks, as one
  * work. If one of them is refused none is submitted. Every rank submits the same tensors in the

@@ -198,6 +198,26 @@ class GradientAverager {
     rethrow(let_wait(stream));
   }
 
+  // This rank has no more steps: Engine::join(), between steps. The others' steps go on without it,
+  // and once all ranks have joined they are counted from the same number again. Throws
+  // RONDE_INVALID_ARGUMENT in the middle of a step.
+  int join() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::any_of(entries_.begin(), entries_.end(), [](auto& one) { return one.ready; })) {
+        throw Error(RONDE_INVALID_ARGUMENT,
+                    "join() in the middle of a step: call it after wait(), before ready()", "", -1);
+      }
+    }
+    const int last = engine_.join();
+    if (entries_.empty()) return last;
+    std::uint64_t most = joined_at_ + statistics_.steps;
+    engine_.allreduce_blocking(entries_.front().name + ".steps", std::span(&most, 1), max);
+    const std::lock_guard lock(mutex_);
+    joined_at_ = most - statistics_.steps;
+    return last;
+  }
+
   // What the steps so far came to.
   [[nodiscard]] AveragerStatistics statistics() const {
     const std::lock_guard lock(mutex_);
@@ -308,7 +328,7 @@ class GradientAverager {
   detail::Step this_step() {
     const std::lock_guard lock(mutex_);
     if (number_) return {static_cast<std::int64_t>(*number_), true};
-    return {static_cast<std::int64_t>(statistics_.steps) + 1, false};
+    return {static_cast<std::int64_t>(joined_at_ + statistics_.steps) + 1, false};
   }
 
   // Returns the first error: one that fails must not keep the others from the other ranks.
@@ -431,6 +451,7 @@ class GradientAverager {
   std::exception_ptr late_;          // the error of an average of the last step
   Clock::time_point step_begin_{};   // its first submission
   std::optional<std::uint64_t> number_;  // of the step, where the program gives one
+  std::uint64_t joined_at_ = 0;  // steps of other ranks that this one has not taken
   AveragerStatistics statistics_;
   const detail::ExceptionMark exceptions_;
 };

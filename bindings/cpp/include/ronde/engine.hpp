@@ -295,6 +295,18 @@ class Engine {
     return prepare(RONDE_BARRIER, detail::named(name, where));
   }
 
+  // This rank has no more steps, where others have: it takes part with neutral elements in what
+  // they do until all have joined, and may then go on. Returns the last rank to join, the same on
+  // all. ronde_join_async of ronde.h says what becomes of each operation.
+  //   while (auto batch = next_batch()) step(*batch);
+  //   engine.join();
+  int join() {
+    std::int32_t last = -1;
+    detail::ErrorSlot error;
+    error.throw_if(ronde_join(get(), &last, &error));
+    return last;
+  }
+
   // ---- groups and barriers of a device ----
   template <typename T>
   Work grouped_allreduce(const std::vector<NamedDeviceSpan<T>>& tensors, Op op = average,

@@ -209,6 +209,9 @@ class GradientAverager {
   // averages, as of ronde::GradientAverager.
   void weigh(double weight) { state_->averager.weigh(weight); }
 
+  // This rank has no more batches, as of ronde::GradientAverager; between steps.
+  int join() { return state_->averager.join(); }
+
   // Ends the step: every gradient holds the average of all ranks. What no backward has given is
   // averaged as it stands, or as zeros where there is no gradient. Returns the parameters that are
   // averaged for the first time, thawed or added since, also in steps that failed: the
