@@ -158,12 +158,25 @@ class Names(unittest.TestCase):
                 call()
         self.assertEqual(ronde.allgather_object(self.rank), list(range(self.size)))
 
+    def test_join(self):
+        for epoch in range(2):
+            for step in range(self.rank + 1):
+                present = range(step, self.size)  # rank r takes r + 1 steps
+                mean = ronde.allreduce(numpy.full(3, float(self.rank)), name="mean")
+                numpy.testing.assert_allclose(mean, sum(present) / len(present), rtol=1e-6)
+                rows = ronde.allgather(numpy.full((self.rank + 1, 2), self.rank))  # without a name
+                self.assertEqual(rows[:, 0].tolist(), [rank for rank in present for _ in range(rank + 1)])
+            self.assertEqual(ronde.join(), self.size - 1)
+            # Operations without a name go on from one number.
+            self.assertEqual(ronde.allreduce(numpy.ones(1), op=ronde.Sum).tolist(), [self.size])
+            self.assertEqual(ronde.allgather(numpy.ones((1, 2))).shape, (self.size, 2))
+
     def test_what_is_missing_says_so(self):
         one = numpy.ones(1)
         for name, call in (("add_process_set", lambda: ronde.add_process_set([0])),
                            ("process set", lambda: ronde.allreduce(one, process_set=object())),
                            ("ProcessSet", lambda: ronde.ProcessSet([0])),
-                           ("join", ronde.join), ("Adasum", lambda: ronde.allreduce(one, op=ronde.Adasum)),
+                           ("Adasum", lambda: ronde.allreduce(one, op=ronde.Adasum)),
                            ("elastic", lambda: ronde.elastic), ("start_timeline", lambda: ronde.start_timeline("x")),
                            ("sub-communicators", lambda: ronde.init(comm=[0]))):
             with self.assertRaisesRegex(NotImplementedError, name):

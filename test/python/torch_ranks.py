@@ -344,6 +344,22 @@ class Training(Ranks):
             hvd.allreduce(torch.ones(1, requires_grad=True), weight=1.0)
         self.assertAlmostEqual(hvd.allreduce(torch.tensor([2.0]), weight=3.0).item(), 2.0, places=5)
 
+    def test_ranks_with_fewer_batches_join(self):
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0), named_parameters=[("few", parameter)])
+        for epoch in range(2):
+            torch.nn.init.zeros_(parameter)
+            total = 0.0
+            for step in range(2 * (self.rank + 1)):
+                present = range(step // 2, self.size)
+                optimizer.zero_grad()
+                (parameter * (self.rank + 1)).sum().backward()
+                optimizer.step()
+                total += sum(rank + 1 for rank in present) / len(present)
+                self.assertTrue(torch.allclose(parameter, torch.full((3,), -total)), (parameter, total))
+            self.assertEqual(hvd.join(), self.size - 1)
+            hvd.broadcast_parameters([("few", parameter)], root_rank=self.size - 1)
+
     def test_a_step_that_was_left_out_is_an_error_on_all_ranks(self):
         for way in ("begin_step", "step", "closure"):
             parameter = torch.nn.Parameter(torch.zeros(3))
