@@ -14,7 +14,6 @@ need no more of it.
 """
 import argparse
 import contextlib
-import inspect
 import os
 import pathlib
 import re
@@ -26,6 +25,8 @@ import unittest
 
 # Each makes every optimiser of torch.optim for a model with biases, and newer versions have one that takes matrices alone.
 WITH_EVERY_OPTIMIZER = {"test_broadcast_state", "test_broadcast_state_options", "test_force_allreduce"}
+# Where a rank has joined Horovod has no allgather and no broadcast.
+WITH_AN_ERROR = {"test_horovod_join_allgather", "test_horovod_join_broadcast"}
 NOT_FOR_BIASES = "Muon only supports 2D parameters"
 
 
@@ -79,12 +80,11 @@ def load(path):
     return module
 
 
-def give_up_on_join(module):
-    """A rank that joins would go on alone to the next test, and the others would wait for it: here no rank begins."""
+def leave_out_errors(module):
+    """The rank that goes on where an error is wanted would be alone in the next test, and wait for the others."""
     for case in [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, unittest.TestCase)]:
-        for name, function in list(vars(case).items()):
-            if name.startswith("test") and "hvd.join(" in inspect.getsource(function):
-                setattr(case, name, lambda self: module.hvd.join())
+        for name in WITH_AN_ERROR.intersection(vars(case)):
+            setattr(case, name, lambda self: self.skipTest("it wants an error, and Ronde has a result"))
 
 
 class Result(unittest.TextTestResult):
@@ -114,7 +114,8 @@ def main():
     parser.add_argument("-k", action="append", default=[], help="only tests whose name has this in it")
     options = parser.parse_args()
     module = load(options.file)
-    give_up_on_join(module)
+    leave_out_errors(module)
+    os.environ.setdefault("RONDE_JOIN_AVERAGE", "all")  # as Horovod divides
     loader = unittest.TestLoader()
     loader.testNamePatterns = [f"*{one}*" for one in options.k] or None
     suite = loader.loadTestsFromModule(module)
