@@ -3,6 +3,7 @@
 // and exhaustive schedules are the same code. problem() keeps the first broken promise.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -15,6 +16,7 @@
 #include "base/numbers.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/negotiator.h"
+#include "runtime/tensors/joined.h"
 #include "test/unit/runtime/negotiate/fake_arrival_words.h"
 
 namespace ronde::runtime {
@@ -29,10 +31,12 @@ struct Workload {
   std::vector<std::vector<bool>> disagree;  // [n][k]: not all ranks submit the same
   std::set<std::int32_t> may_close;         // ranks that may close their engine at any time
   std::set<std::int32_t> may_force;         // ranks that may close it by force
+  // Ranks may join with fewer submissions, at any time; where there are any, all join in the end.
+  std::set<std::int32_t> may_join;
 };
 
 struct Action {
-  enum class Kind { kSubmit, kHear, kReady, kBatch, kDeliver, kClose, kForce };
+  enum class Kind { kSubmit, kHear, kReady, kBatch, kDeliver, kClose, kForce, kJoin };
   Kind kind;
   std::int32_t rank = 0;
   std::int32_t tensor = 0;
@@ -62,7 +66,7 @@ class Simulation {
   struct Planned {
     std::uint32_t generation = 0;
     std::string name;
-    AgreedTensor tensor;
+    AgreedTensor tensor;  // with those that are absent
   };
   struct Rank {
     std::map<std::int32_t, Planned> plan;
@@ -75,6 +79,9 @@ class Simulation {
     bool closing = false;
     bool forced = false;
     bool departed = false;
+    bool joined = false;
+    bool all_joined = false;
+    Joined known;  // as the decisions say that it has read
   };
 
   void problem(const std::string& what);
@@ -87,6 +94,10 @@ class Simulation {
   void flush();
   void append(const Decision& decision);
   void check_batch(const BatchDecision& batch);
+  void check_item(const std::string& name, const AgreedTensor& tensor);
+  void join(Rank& rank);
+  // Whether the rank has joined before it has submitted this tensor so often.
+  [[nodiscard]] static bool is_absent(const Rank& rank, const std::string& name, std::size_t time);
   [[nodiscard]] const Signature& submitted_signature(const std::string& name, std::size_t time,
                                                      std::int32_t rank) const;
   Rank& at(std::int32_t rank) { return ranks_.at(base::narrow<std::size_t>(rank)); }
@@ -103,6 +114,8 @@ class Simulation {
   std::map<std::int32_t, Planned> plan_;  // what the decisions in the log make of the plan
   std::set<std::pair<std::string, std::size_t>> batched_;
   std::set<std::int32_t> departed_;
+  Joined joined_;  // as the decisions in the log say
+  std::size_t joins_heard_ = 0;
   std::uint64_t sequence_ = 0;
   std::int64_t requests_ = 0;
   bool slip_in_ = false;
@@ -133,7 +146,7 @@ inline Simulation::Simulation(const Workload& workload)
     if (!slip_in_ || words_.count(entry) != 0) return;
     for (Rank& rank : ranks_) {
       const auto planned = rank.plan.find(entry);
-      if (planned == rank.plan.end() || rank.closing) continue;
+      if (planned == rank.plan.end() || rank.closing || rank.joined) continue;
       const std::string name = planned->second.name;
       const std::size_t tensor = tensor_of(name);
       if (rank.in_flight.contains(name)) continue;
@@ -148,13 +161,19 @@ inline std::vector<Action> Simulation::possible() const {
   std::vector<Action> actions;
   for (std::int32_t r = 0; r < workload_.ranks; ++r) {
     const Rank& rank = ranks_[base::narrow<std::size_t>(r)];
-    for (std::size_t n = 0; n < workload_.signatures.size() && !rank.closing; ++n) {
+    for (std::size_t n = 0; n < workload_.signatures.size() && !rank.closing && !rank.joined; ++n) {
       const auto tensor = base::narrow<std::int32_t>(n);
       if (rank.submitted[n] == workload_.signatures[n].size()) continue;
       if (!rank.in_flight.contains(tensor_name(tensor))) {
         actions.push_back({Kind::kSubmit, r, tensor});
       }
     }
+    bool all = true;
+    for (std::size_t n = 0; n < workload_.signatures.size(); ++n) {
+      all = all && rank.submitted[n] == workload_.signatures[n].size();
+    }
+    const bool may = all ? !workload_.may_join.empty() : workload_.may_join.contains(r);
+    if (may && !rank.joined) actions.push_back({Kind::kJoin, r, 0});
     if (!rank.announcements.empty()) actions.push_back({Kind::kHear, r, 0});
     if (rank.delivered < log_.size() && !rank.departed) actions.push_back({Kind::kDeliver, r, 0});
     if (!rank.closing && workload_.may_close.contains(r)) actions.push_back({Kind::kClose, r, 0});
@@ -167,7 +186,7 @@ inline std::vector<Action> Simulation::possible() const {
 
 inline void Simulation::apply(const Action& action) {
   static constexpr const char* kNames[] = {"submit",  "hear",  "ready", "batch",
-                                           "deliver", "close", "force"};
+                                           "deliver", "close", "force", "join"};
   trace_ += std::string(kNames[static_cast<std::size_t>(action.kind)]) + '(' +
             std::to_string(action.rank) + ',' + std::to_string(action.tensor) + ") ";
   switch (action.kind) {
@@ -186,6 +205,8 @@ inline void Simulation::apply(const Action& action) {
       return batch();
     case Action::Kind::kDeliver:
       return deliver(action.rank);
+    case Action::Kind::kJoin:
+      return join(at(action.rank));
     case Action::Kind::kClose:
     case Action::Kind::kForce: {
       Rank& rank = at(action.rank);
@@ -243,12 +264,29 @@ inline void Simulation::hear(std::int32_t r) {
   if (const auto* request = std::get_if<RequestAnnouncement>(&*announcement)) {
     history_ += request->name + ' ';
     negotiator_.on_request(r, *request);
+  } else if (const auto* join = std::get_if<JoinAnnouncement>(&*announcement)) {
+    history_ += "join ";
+    negotiator_.on_join(r, *join);
+    // Every entry has been closed, and the ranks learn of this before they are bound again.
+    const auto ranks = base::narrow<std::size_t>(workload_.ranks);
+    words_.expect(++joins_heard_ == ranks ? ranks : ranks - joins_heard_);
   } else {
     const bool forced = std::get<ClosingAnnouncement>(*announcement).forced;
     history_ += forced ? "force " : "close ";
     negotiator_.on_closing(r, {forced});
   }
   flush();
+}
+
+inline void Simulation::join(Rank& rank) {
+  rank.joined = true;
+  JoinAnnouncement join;
+  for (const auto& [name, time] : rank.in_flight) join.waiting.push_back(name);
+  rank.announcements.push_back(encode(Announcement(std::move(join))));
+}
+
+inline bool Simulation::is_absent(const Rank& rank, const std::string& name, std::size_t time) {
+  return rank.joined && rank.submitted[tensor_of(name)] <= time;
 }
 
 inline void Simulation::batch() {
@@ -271,6 +309,10 @@ inline void Simulation::append(const Decision& decision) {
   if (const auto* bind = std::get_if<BindDecision>(&*again)) {
     if (bind->entry >= workload_.capacity) problem("the plan is larger than its capacity");
     plan_[bind->entry] = {bind->generation, bind->name, bind->tensor};
+    plan_[bind->entry].tensor.absent = joined_.ranks();
+  } else if (const auto* joined = std::get_if<JoinedDecision>(&*again)) {
+    joined_.add(joined->rank);
+    if (joined->all) joined_.clear();
   } else if (const auto* evict = std::get_if<EvictDecision>(&*again)) {
     if (plan_.erase(evict->entry) == 0) problem("an entry is evicted that stands for nothing");
   } else if (const auto* error = std::get_if<ErrorDecision>(&*again)) {
@@ -291,20 +333,31 @@ inline void Simulation::check_batch(const BatchDecision& batch) {
       return problem("a batch names entry " + std::to_string(item.entry) + ", which is not bound");
     }
     const std::string& name = item.entry >= 0 ? plan_[item.entry].name : item.name;
-    bytes += payload_of(item.entry >= 0 ? plan_[item.entry].tensor : item.tensor);
-    std::set<std::size_t> times;
-    for (const Rank& rank : ranks_) {
-      const auto found = rank.in_flight.find(name);
-      if (found == rank.in_flight.end()) {
-        return problem(name + " is in a batch, but not ready on rank " +
-                       std::to_string(index_of(rank)));
-      }
-      times.insert(found->second);
-    }
-    if (times.size() != 1) return problem(name + " is batched across steps");
-    if (!batched_.insert({name, *times.begin()}).second) problem(name + " is batched twice");
+    const AgreedTensor& tensor = item.entry >= 0 ? plan_[item.entry].tensor : item.tensor;
+    bytes += payload_of(tensor);
+    check_item(name, tensor);
   }
   if (batch.items.size() > 1 && bytes > workload_.limit) problem("a batch is above the limit");
+}
+
+inline void Simulation::check_item(const std::string& name, const AgreedTensor& tensor) {
+  std::set<std::size_t> times;
+  for (const Rank& rank : ranks_) {
+    if (std::ranges::binary_search(tensor.absent, index_of(rank))) continue;
+    const auto found = rank.in_flight.find(name);
+    if (found == rank.in_flight.end()) {
+      return problem(name + " is in a batch, but not ready on rank " +
+                     std::to_string(index_of(rank)));
+    }
+    times.insert(found->second);
+  }
+  if (times.size() != 1) return problem(name + " is batched across steps");
+  for (const std::int32_t rank : tensor.absent) {
+    if (!is_absent(at(rank), name, *times.begin())) {
+      problem(name + " goes on without rank " + std::to_string(rank) + ", which takes part");
+    }
+  }
+  if (!batched_.insert({name, *times.begin()}).second) problem(name + " is batched twice");
 }
 
 inline void Simulation::deliver(std::int32_t r) {
@@ -316,6 +369,12 @@ inline void Simulation::deliver(std::int32_t r) {
       problem("an entry gets another name without an eviction");
     }
     rank.plan[bind->entry] = {bind->generation, bind->name, bind->tensor};
+    rank.plan[bind->entry].tensor.absent = rank.known.ranks();
+  } else if (const auto* joined = std::get_if<JoinedDecision>(&decision)) {
+    rank.known.add(joined->rank);
+    if (joined->all) rank.known.clear();
+    if (joined->all && !rank.joined) problem("a join ends before all ranks have joined");
+    rank.all_joined = rank.all_joined || joined->all;
   } else if (const auto* evict = std::get_if<EvictDecision>(&decision)) {
     rank.plan.erase(evict->entry);
   } else if (const auto* error = std::get_if<ErrorDecision>(&decision)) {
@@ -324,8 +383,9 @@ inline void Simulation::deliver(std::int32_t r) {
     words_.hear(r, *batch);
     for (const BatchItem& item : batch->items) {
       const Planned planned = item.entry >= 0 ? rank.plan[item.entry] : Planned{};
-      answer(rank, item.entry >= 0 ? planned.name : item.name,
-             item.entry >= 0 ? &planned.tensor : &item.tensor);
+      const AgreedTensor& tensor = item.entry >= 0 ? planned.tensor : item.tensor;
+      if (std::ranges::binary_search(tensor.absent, r)) continue;
+      answer(rank, item.entry >= 0 ? planned.name : item.name, &tensor);
     }
   } else if (const auto* left = std::get_if<DepartedDecision>(&decision)) {
     rank.departed = rank.departed || left->rank == r;
@@ -358,18 +418,27 @@ inline void Simulation::check_end() {
     if (!rank.in_flight.empty())
       problem(who + " waits for ever for " + rank.in_flight.begin()->first);
     if (rank.closing && !rank.departed) problem(who + " closed its engine and never departs");
+    if (rank.joined && !rank.all_joined) problem(who + " has joined, and waits for ever");
     for (const auto& [what, by] : rank.answers) {
       const auto& [name, time] = what;
       const bool executed = std::holds_alternative<BatchDecision>(log_[by]);
       const bool disagree = workload_.disagree[tensor_of(name)][time];
       if (executed && disagree) problem(name + " is executed although the ranks disagree");
-      if (!executed && !disagree && !anyone_closed) problem(name + " fails without a reason");
+      const Signature& is = submitted_signature(name, time, index_of(rank));
+      const bool without_root =
+          is.operation == Operation::kBroadcast && is_absent(at(is.root), name, time);
+      if (executed && without_root) problem(name + " is executed although its root has joined");
+      if (!executed && !disagree && !anyone_closed && !without_root) {
+        problem(name + " fails without a reason");
+      }
       // Closing ranks miss what is decided after they closed.
       if (!executed && anyone_closed) continue;
       for (const Rank& other : ranks_) {
+        if (is_absent(other, name, time)) continue;
         const auto theirs = other.answers.find(what);
         if (theirs == other.answers.end() || theirs->second != by) {
-          problem(name + " has another answer on rank " + std::to_string(index_of(other)));
+          problem(name + ", time " + std::to_string(time) + ", has another answer on rank " +
+                  std::to_string(index_of(other)) + " than on " + who);
         }
       }
     }
@@ -380,7 +449,7 @@ inline std::string Simulation::key() const {
   std::string text = history_ + '|' + words_.text();
   for (const Rank& rank : ranks_) {
     text +=
-        '|' + std::to_string(rank.delivered) + (rank.closing ? "c" : "") + (rank.forced ? "f" : "");
+        '|' + std::to_string(rank.delivered) + (rank.closing ? "c" : "") + (rank.forced ? "f" : "") + (rank.joined ? "j" : "");
     for (const auto& [name, time] : rank.in_flight) text += name + '.' + std::to_string(time) + ' ';
     for (const std::size_t count : rank.submitted) text += std::to_string(count) + ' ';
     for (const auto& bytes : rank.announcements) {
