@@ -24,6 +24,12 @@ Log::Log(LogLevel level, std::int32_t rank, Sink sink)
       writer_(sink ? nullptr : std::make_shared<LineWriter>(STDERR_FILENO, prefix_ + " warning: ")),
       sink_(std::move(sink)) {}
 
+Log Log::about(std::string_view subject) const {
+  Log copy = *this;
+  copy.subject_ = std::string(subject) + ": ";
+  return copy;
+}
+
 void Log::log(LogLevel level, std::string_view text) const {
   if (!wants(level) || level == LogLevel::kOff) return;
   if (writer_ && !has_standard_error()) return;
@@ -31,6 +37,7 @@ void Log::log(LogLevel level, std::string_view text) const {
   line += ' ';
   line += kLogLevelNames[static_cast<std::size_t>(level)];
   line += ": ";
+  line += printable(subject_);
   line += printable(text);
   line += '\n';
   if (writer_) {

@@ -32,6 +32,9 @@ class Log {
   // Before a rank is known, pass rank -1: the prefix is then "ronde".
   explicit Log(LogLevel level = LogLevel::kWarning, std::int32_t rank = -1, Sink sink = {});
 
+  // A copy whose lines begin with the name of what they are about.
+  [[nodiscard]] Log about(std::string_view subject) const;
+
   void log(LogLevel level, std::string_view text) const;
   void debug(std::string_view text) const { log(LogLevel::kDebug, text); }
   void info(std::string_view text) const { log(LogLevel::kInfo, text); }
@@ -48,6 +51,7 @@ class Log {
  private:
   LogLevel level_;
   std::string prefix_;
+  std::string subject_;  // with what divides it from the text
   std::shared_ptr<LineWriter> writer_;  // null where the caller has a sink of its own
   Sink sink_;
 };

@@ -54,6 +54,29 @@ constexpr ArrivalCount unpack(std::uint64_t word) {
   return {static_cast<std::uint32_t>(word >> 32), low & ~kNumbered, (low & kNumbered) != 0};
 }
 
+// Reads the geometry of a board that lies in this memory, seen from `rank`.
+Result<BoardGeometry> geometry_in(std::span<std::byte> memory, std::int32_t rank) {
+  if (memory.size() < sizeof(BoardHeader)) return not_a_board("it is too small");
+  const auto* header = reinterpret_cast<const BoardHeader*>(memory.data());
+  if (header->magic.load(std::memory_order_acquire) != kBoardMagic) {
+    return not_a_board("its first word is not a board's");
+  }
+  if (header->version != kBoardVersion) {
+    return not_a_board("it has version " + std::to_string(header->version) + ", not " +
+                       std::to_string(kBoardVersion));
+  }
+  const BoardGeometry geometry = header->geometry;
+  const Status valid = Board::check_geometry(geometry);
+  if (!valid.ok()) return not_a_board(valid.message());
+  if (Board::size_of(geometry).size() > memory.size()) {
+    return not_a_board("it is shorter than its geometry needs");
+  }
+  if (rank >= 0 && rank < geometry.ranks) return geometry;
+  return Status::error(Code::kInvalidArgument, "rank " + std::to_string(rank) +
+                                                   " does not exist on a board of " +
+                                                   std::to_string(geometry.ranks));
+}
+
 template <typename T>
 void construct(std::span<T> items) {
   std::uninitialized_value_construct(items.begin(), items.end());
@@ -96,7 +119,13 @@ Status Board::format(SharedMemory& memory, const BoardGeometry& geometry) {
                                                      " bytes does not fit shared memory of " +
                                                      std::to_string(memory.bytes().size()));
   }
-  const BoardSections sections = lay_out(geometry, memory.bytes().data());
+  return format_within(memory.bytes(), geometry);
+}
+
+Status Board::format_within(std::span<std::byte> memory, const BoardGeometry& geometry) {
+  RONDE_RETURN_IF_ERROR(check_geometry(geometry));
+  check(memory.size() >= size_of(geometry).size(), "a board fits its memory");
+  const BoardSections sections = lay_out(geometry, memory.data());
   auto* header = new (sections.header) BoardHeader;
   new (sections.failure) FailureWords;
   new (sections.ready) ReadyWords;
@@ -118,26 +147,7 @@ Status Board::format(SharedMemory& memory, const BoardGeometry& geometry) {
 
 Result<Board> Board::attach(std::shared_ptr<SharedMemory> memory, std::int32_t rank,
                             EventFds event_fds) {
-  if (memory->bytes().size() < sizeof(BoardHeader)) return not_a_board("it is too small");
-  const auto* header = reinterpret_cast<const BoardHeader*>(memory->bytes().data());
-  if (header->magic.load(std::memory_order_acquire) != kBoardMagic) {
-    return not_a_board("its first word is not a board's");
-  }
-  if (header->version != kBoardVersion) {
-    return not_a_board("it has version " + std::to_string(header->version) + ", not " +
-                       std::to_string(kBoardVersion));
-  }
-  const BoardGeometry geometry = header->geometry;
-  const Status valid = check_geometry(geometry);
-  if (!valid.ok()) return not_a_board(valid.message());
-  if (size_of(geometry).size() > memory->bytes().size()) {
-    return not_a_board("it is shorter than its geometry needs");
-  }
-  if (rank < 0 || rank >= geometry.ranks) {
-    return Status::error(Code::kInvalidArgument, "rank " + std::to_string(rank) +
-                                                     " does not exist on a board of " +
-                                                     std::to_string(geometry.ranks));
-  }
+  RONDE_ASSIGN_OR_RETURN(const auto geometry, geometry_in(memory->bytes(), rank));
   if (event_fds == nullptr || std::cmp_not_equal(event_fds->size(), geometry.ranks)) {
     return Status::error(Code::kInvalidArgument, "a board of " + std::to_string(geometry.ranks) +
                                                      " ranks needs as many eventfds");
@@ -154,8 +164,23 @@ Result<Board> Board::attach(std::shared_ptr<SharedMemory> memory, std::int32_t r
   return board;
 }
 
+Result<Board> Board::within(const Board& parent, std::span<std::byte> memory, std::int32_t rank,
+                            std::vector<std::int32_t> positions, Told told) {
+  RONDE_ASSIGN_OR_RETURN(const auto geometry, geometry_in(memory, rank));
+  check(std::cmp_equal(positions.size(), geometry.ranks), "every rank has its position");
+  Board board;
+  board.sections_ = std::make_shared<const BoardSections>(lay_out(geometry, memory.data()));
+  board.memory_ = parent.memory_;
+  board.place_ = std::make_shared<const BoardPlace>(
+      BoardPlace{parent, std::move(positions), std::move(told)});
+  board.geometry_ = geometry;
+  board.rank_ = rank;
+  return board;
+}
+
 Doorbell Board::doorbell(std::int32_t rank) const {
   const auto index = index_of_rank(rank);
+  if (place_) return place_->board.doorbell(place_->positions[index]);
   return {&sections_->doorbells[index], (*event_fds_)[index].get()};
 }
 
@@ -298,8 +323,13 @@ SlotWords* Board::slot_words() const { return sections_->slot_words.data(); }
 std::byte* Board::slot_buffers() const { return sections_->slot_buffers.data(); }
 
 std::span<std::byte> Board::arena(std::int32_t rank) const {
+  if (place_) return place_->board.arena(place_->positions[index_of_rank(rank)]);
   const auto bytes = static_cast<std::size_t>(geometry_.arena_bytes);
   return sections_->arenas.subspan(index_of_rank(rank) * bytes, bytes);
+}
+
+std::span<std::byte> Board::arenas() const {
+  return place_ ? place_->board.arenas() : sections_->arenas;
 }
 
 }  // namespace ronde::collectives

@@ -23,11 +23,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/numbers.h"
 #include "base/status.h"
@@ -74,6 +76,8 @@ struct ArrivalCount {
 struct BoardSections;  // board/layout.h
 struct SlotWords;
 
+struct BoardPlace;
+
 // A rank's access to the board. Copies refer to the same board and share the ownership of its
 // mapping. Functions touch the board alone; only those that ring make a system call.
 //
@@ -90,6 +94,17 @@ class Board {
   // The board of this memory, seen from `rank`. `event_fds` has those of all ranks, by rank.
   static base::Result<Board> attach(std::shared_ptr<SharedMemory> memory, std::int32_t rank,
                                     EventFds event_fds);
+
+  // A board inside the memory of another one, for some of its ranks: positions[r] is where rank r
+  // is there. It has streams, a plan and slots of its own. Doorbells, processes, arenas and the
+  // failure are those of `parent`; `told` says a failure as the ranks of that one read it.
+  using Told = std::function<FailureRecord(const FailureRecord&)>;
+  // Makes one in zeroed memory, which begins on a page and has size_of(geometry) bytes; arenas of
+  // 0 bytes.
+  static base::Status format_within(std::span<std::byte> memory, const BoardGeometry& geometry);
+  static base::Result<Board> within(const Board& parent, std::span<std::byte> memory,
+                                    std::int32_t rank, std::vector<std::int32_t> positions,
+                                    Told told);
 
   [[nodiscard]] std::int32_t rank() const { return rank_; }
   [[nodiscard]] std::int32_t ranks() const { return geometry_.ranks; }
@@ -157,6 +172,8 @@ class Board {
   [[nodiscard]] std::byte* slot_buffers() const;
   // The arena of a rank, as this process sees it: empty if the geometry has none.
   [[nodiscard]] std::span<std::byte> arena(std::int32_t rank) const;
+  // The arenas of all ranks, one after the other.
+  [[nodiscard]] std::span<std::byte> arenas() const;
 
   // Records a failure and rings all ranks. The first one wins: returns false, and changes nothing,
   // when there was one before.
@@ -179,8 +196,17 @@ class Board {
   std::shared_ptr<SharedMemory> memory_;
   std::shared_ptr<const BoardSections> sections_;
   EventFds event_fds_;
+  std::shared_ptr<const BoardPlace> place_;  // nullptr: in no other board
   BoardGeometry geometry_;
   std::int32_t rank_ = 0;
+};
+
+// What a board inside another one has of that one. Only the sources of board/ use it.
+// Thread safety: immutable once it is made.
+struct BoardPlace {
+  Board board;                          // the other one, seen from this process
+  std::vector<std::int32_t> positions;  // by rank: where it is there
+  Board::Told told;
 };
 
 }  // namespace ronde::collectives

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "collectives/board/board.h"
@@ -78,14 +79,19 @@ void Board::set_state(std::int32_t rank, PresenceState state) const {
   sections_->presence[index_of_rank(rank)].state.store(state, std::memory_order_seq_cst);
 }
 
+// What has closed a board inside another one may still be there on the other.
 PresenceState Board::state(std::int32_t rank) const {
-  return sections_->presence[index_of_rank(rank)].state.load(std::memory_order_seq_cst);
+  const std::size_t index = index_of_rank(rank);
+  const auto own = sections_->presence[index].state.load(std::memory_order_seq_cst);
+  if (!place_ || own == PresenceState::kClosed) return own;
+  return place_->board.state(place_->positions[index]);
 }
 
 // This is a sequence lock without fences: a release store of a word cannot move before the odd
 // version, and an acquire load of it cannot move behind the second look at the version. So a reader
 // that sees a new word sees the odd version too.
 void Board::set_activity(std::string_view text) const {
+  if (place_) return place_->board.set_activity(text);
   PresenceWords& words = sections_->presence[index_of_rank(rank_)];
   std::array<std::uint64_t, kActivityBytes / sizeof(std::uint64_t)> value{};
   const std::string_view fitting = cut(text, kActivityBytes);
@@ -99,6 +105,11 @@ void Board::set_activity(std::string_view text) const {
 }
 
 Presence Board::presence(std::int32_t rank) const {
+  if (place_) {
+    Presence presence = place_->board.presence(place_->positions[index_of_rank(rank)]);
+    presence.state = state(rank);
+    return presence;
+  }
   const PresenceWords& words = sections_->presence[index_of_rank(rank)];
   Presence presence;
   presence.state = words.state.load(std::memory_order_seq_cst);
@@ -123,6 +134,13 @@ Presence Board::presence(std::int32_t rank) const {
 }
 
 bool Board::fail(const FailureRecord& record) const {
+  if (place_) {
+    try {
+      return place_->board.fail(place_->told(record));
+    } catch (const std::bad_alloc&) {  // without words of its own rather than not at all
+      return place_->board.fail({-1, -1, record.code, record.text, record.place, record.complete});
+    }
+  }
   FailureWords& words = *sections_->failure;
   FailureState none = FailureState::kNone;
   if (!words.state.compare_exchange_strong(none, FailureState::kClaimed,
@@ -144,10 +162,12 @@ bool Board::fail(const FailureRecord& record) const {
 }
 
 bool Board::failed() const {
+  if (place_) return place_->board.failed();
   return sections_->failure->state.load(std::memory_order_seq_cst) != FailureState::kNone;
 }
 
 std::optional<FailureRecord> Board::failure() const {
+  if (place_) return place_->board.failure();
   const FailureWords& words = *sections_->failure;
   FailureState state = words.state.load(std::memory_order_seq_cst);
   for (int look = 0; look < kLooksForFailure && state == FailureState::kClaimed; ++look) {

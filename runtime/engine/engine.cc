@@ -32,7 +32,7 @@ Engine::~Engine() {
     if (open_) close().ignore();
     // The device rings the runner, which is destroyed before the agent, so the device closes now.
     agent_.execution().close_device();
-  } else if (device_ != nullptr) {
+  } else if (device_ != nullptr && within_ == nullptr) {
     device_->forget();
   }
 }
@@ -60,6 +60,13 @@ Status Engine::may_drive() const {
 
 Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_RETURN_IF_ERROR(usable());
+  auto work = try_submit(std::move(submission));
+  // The job's failure says what it is about itself.
+  if (work.ok() || within_ == nullptr || agent_.failure().failed()) return work;
+  return agent_.context().told(work.status());
+}
+
+Result<Engine::WorkPtr> Engine::try_submit(Submission submission) {
   const bool will_wait = submission.will_wait;
   RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
                          check_submission(std::move(submission), rank_, size_));

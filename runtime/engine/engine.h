@@ -50,8 +50,10 @@ struct Statistics {
 // submit() until the work is done and never afterwards, whatever happens. In a forked child every
 // function that can fail returns kUnsupported, and nothing is touched.
 //
+// A process set is an engine inside that of the job, which it keeps; closing the job closes it.
+//
 // Thread safety: every function may be called from any thread; close() once, as the last call.
-class Engine {
+class Engine : public std::enable_shared_from_this<Engine> {
  public:
   using WorkPtr = std::shared_ptr<Work>;
   using OpenJob =
@@ -71,6 +73,20 @@ class Engine {
   [[nodiscard]] std::int32_t local_rank() const { return local_rank_; }
   [[nodiscard]] std::int32_t local_size() const { return local_size_; }
   [[nodiscard]] const base::Clock& clock() const { return *clock_; }
+
+  // Opens the process set of these ranks, in whatever order, of this engine: an engine in which they
+  // are numbered anew, ascending. Every one of them calls it, and waits for the others, at most
+  // RONDE_STALL_FAILURE_SECONDS; on other ranks it returns nullptr at once. The set makes progress
+  // by itself; thread, descriptors, memory of Buffers and the failure are the job's. place: of the
+  // caller, "file:line" or empty.
+  base::Result<std::shared_ptr<Engine>> subset(std::vector<std::int32_t> ranks, std::string name,
+                                               const std::string& place = {});
+  // Every rank of this engine calls it: those of one color get a process set, "<name>.<color>", and
+  // those of a negative one nullptr.
+  base::Result<std::shared_ptr<Engine>> split(std::int64_t color, const std::string& name,
+                                              const std::string& place = {});
+  // The ranks of the process set in the numbers of the job; empty if this is none.
+  [[nodiscard]] std::vector<std::int32_t> ranks_of_job() const;
 
   // Puts a tensor in flight and returns at once. With an error no work exists, and the memory is
   // the caller's again.
@@ -127,7 +143,13 @@ class Engine {
 
  private:
   friend class Prepared;
-  Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job);
+  // The engine of which a process set is a part.
+  struct Within {
+    std::shared_ptr<Engine> job;
+    SetIdentity identity;
+  };
+  Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job,
+         std::unique_ptr<Within> within = nullptr);
 
   template <typename Announce>
   void announce_and_learn(Work& work, base::Instant submitted, WaitingHabit* habit,
@@ -143,6 +165,15 @@ class Engine {
   [[nodiscard]] base::Instant verdict_deadline() const;
   base::Status check_waiting(const Work& work, void* stream);
   base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
+  base::Result<WorkPtr> try_submit(Submission submission);
+  base::Result<std::shared_ptr<Engine>> open_set(std::vector<std::int32_t> ranks,
+                                                 const std::string& name, const std::string& place);
+  base::Result<std::shared_ptr<Engine>> make_set(const SetDecision& decision);
+  base::Status await_answer(SetOpening& opening);
+  void close_sets();
+  void end_set();
+  void announce_end();
+  [[nodiscard]] std::vector<std::shared_ptr<Engine>> open_sets();
   base::Status usable() const;
   // For calls by lines, which pass neither the table nor the agent.
   base::Status line_usable();
@@ -159,6 +190,7 @@ class Engine {
   base::Status fail_what_is_left(bool departed);
   [[nodiscard]] std::optional<base::Status> trouble_at_start() const;
 
+  const std::unique_ptr<Within> within_;  // of a process set
   const base::Config config_;
   const std::shared_ptr<const base::Clock> clock_;
   const base::ForkMark process_;  // in a forked child the engine is inert
@@ -173,12 +205,13 @@ class Engine {
   std::shared_ptr<collectives::Device> device_;
   std::string no_device_;    // where device_ is nullptr: why
   std::string device_line_;  // elsewhere: which it is, for people
-  const std::thread::id opener_ = std::this_thread::get_id();
+  const std::thread::id opener_;
   // The reason why there is no background thread; empty: there is one.
   const std::string caller_driven_;
   TensorTable table_;
   RankAgent agent_;
-  AgentRunner runner_;
+  const std::unique_ptr<AgentRunner> own_runner_;  // a process set has the job's
+  AgentRunner& runner_;
   LineMemory line_memory_;
   std::vector<PeerWatch> peers_;
   std::atomic<std::int32_t> waiting_threads_{0};
@@ -186,7 +219,9 @@ class Engine {
   std::atomic<bool> open_{false};
   base::Mutex describing_;
   std::string description_ RONDE_GUARDED_BY(describing_);  // made when it is first asked for
-  std::atomic<bool> closed_at_exit_{false};
+  std::atomic<bool> closed_at_exit_{false};  // or with the job
+  base::Mutex sets_mutex_;
+  std::vector<std::weak_ptr<Engine>> sets_ RONDE_GUARDED_BY(sets_mutex_);
 };
 
 }  // namespace ronde::runtime

@@ -73,7 +73,8 @@ Status Engine::close() {
     return Status::error(Code::kClosed, "the engine is closed");
   }
   Status may = may_drive();
-  table_.shut(Status::error(Code::kClosed, "this engine has been closed"));
+  close_sets();
+  table_.shut(agent_.context().told(Status::error(Code::kClosed, "this engine has been closed")));
   // Without a thread that may make the MPI calls of an orderly end, the other ranks would wait for
   // one that never answers. After a failure none are made, so that this thread may drive.
   if (!may.ok()) {
@@ -90,8 +91,9 @@ Status Engine::close() {
   Status left = may.ok() ? leave() : await_failure();
   // Every work is done, so threads that waited for one are about to return.
   await_none(waiting_threads_);
-  runner_.stop();
+  within_ ? end_set() : runner_.stop();
   agent_.close();
+  if (within_) announce_end();
   peers_.clear();
   if (!may.ok()) return may;
   if (agent_.failure().failed()) return left;  // the transport was abandoned when the job failed
@@ -103,7 +105,10 @@ Status Engine::close() {
 void Engine::close_at_exit() {
   if (!process_.is_mine() || !open_.load()) return;
   closed_at_exit_.store(true);
-  const std::string oldest = table_.describe_oldest();
+  std::string oldest = table_.describe_oldest();
+  for (const auto& set : open_sets()) {
+    if (oldest.empty()) oldest = set->table_.describe_oldest();
+  }
   if (!oldest.empty()) {
     agent_.failure().fail(
         Status::error(Code::kPeerFailed, "rank " + std::to_string(rank_) +

@@ -95,25 +95,33 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
 }
 
 Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
-               std::unique_ptr<Job> job)
-    : config_(std::move(config)),
+               std::unique_ptr<Job> job, std::unique_ptr<Within> within)
+    : within_(std::move(within)),
+      config_(std::move(config)),
       clock_(std::move(clock)),
       job_(std::move(job)),
       rank_(job_->rank()),
       size_(job_->size()),
       local_rank_(job_->local_rank()),
       local_size_(job_->local_size()),
-      memory_(std::make_shared<BoardMemory>(job_->board())),
+      memory_(within_ ? within_->job->memory_ : std::make_shared<BoardMemory>(job_->board())),
       small_bytes_(
           collectives::small_vector_bytes(local_size_, job_->board().geometry().slot_bytes)),
-      log_(config_.log_level, rank_),
+      log_(within_ ? within_->job->log_.about("process set '" + within_->identity.name + "'")
+                   : base::Log(config_.log_level, rank_)),
+      device_(within_ ? within_->job->device_ : nullptr),
+      no_device_(within_ ? within_->job->no_device_ : ""),
+      opener_(within_ ? within_->job->opener_ : std::this_thread::get_id()),
       caller_driven_(why_caller_driven(config_, *job_)),
       table_(rank_, size_, config_.check == "memory"),
-      agent_(*job_, table_, config_, *clock_, log_,
+      agent_(*job_, table_, config_, *clock_, log_, within_ ? &within_->identity : nullptr,
              {[this](Completion& completion) { runner_.complete(completion); },
               [this](bool wake) { runner_.notify(wake); }}),
-      runner_(agent_, job_->board().doorbell(local_rank_), *clock_,
-              runner_options(config_, *job_)) {}
+      own_runner_(within_ ? nullptr
+                          : std::make_unique<AgentRunner>(
+                                agent_, job_->board().doorbell(local_rank_), *clock_,
+                                runner_options(config_, *job_))),
+      runner_(within_ ? within_->job->runner_ : *own_runner_) {}
 
 // Collective: all ranks take part, whatever device they find. It comes before every step that can
 // fail on one rank alone, which would leave the others waiting here.

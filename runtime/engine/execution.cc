@@ -77,7 +77,8 @@ std::unique_ptr<collectives::DataPlane> Execution::make_plane(Job& job) {
 
 void Execution::use(std::shared_ptr<collectives::Device> device, bool direct) {
   device_ = device;
-  executor_.use(std::move(device), direct);
+  const bool within_set = context_.set != nullptr;
+  executor_.use(std::move(device), direct && !within_set, within_set);
 }
 
 void Execution::close_device() {
@@ -127,9 +128,11 @@ std::deque<Execution::Executing>::iterator Execution::executing(std::uint64_t se
 }
 
 // Writes into a string that is used again, because every batch needs one.
-void Execution::describe(const Executing& batch, std::string& text) {
+void Execution::describe(const Executing& batch, std::string& text) const {
   const LocalTensor& first = *batch.tensors.front();
-  text.assign("in batch ").append(std::to_string(batch.sequence)).append(": ");
+  text.assign("in batch ").append(std::to_string(batch.sequence));
+  if (context_.set != nullptr) text.append(" of process set '").append(context_.set->name + "'");
+  text.append(": ");
   text.append(name_of(first.signature.operation)).append(" of '").append(first.name).append("'");
   if (batch.tensors.size() > 1) {
     text.append(" and ").append(std::to_string(batch.tensors.size() - 1)).append(" more");
@@ -175,7 +178,7 @@ Result<int> Execution::step() {
 // whatever happens next makes its descriptor readable, and the background thread watches that: in
 // this order, because a descriptor that is readable already ends its sleep at once. Without a batch
 // it is needed too: other ranks connect, and the last words of a batch may still have to leave.
-Result<int> Execution::arm(int work, SleepState& sleep) {
+Result<int> Execution::arm(int work, SleepState& sleep, const Others& others) {
   if (fd() < 0) return 0;
   int arrived = 0;
   for (int i = 0; i < kArmings; ++i) {
@@ -184,7 +187,7 @@ Result<int> Execution::arm(int work, SleepState& sleep) {
       if (!executor_.busy()) RONDE_RETURN_IF_ERROR(transport_->progress());
       return arrived;
     }
-    if (executor_.busy() && work + arrived > 0) return arrived;
+    if ((executor_.busy() || others.busy) && work + arrived > 0) return arrived;
     RONDE_ASSIGN_OR_RETURN(const auto armed, transport_->arm());
     if (armed) {
       RONDE_RETURN_IF_ERROR(sleep.watch(fd()));
@@ -192,7 +195,7 @@ Result<int> Execution::arm(int work, SleepState& sleep) {
     }
     RONDE_RETURN_IF_ERROR(transport_->progress());
     RONDE_ASSIGN_OR_RETURN(const auto executed, step());
-    arrived += executed;
+    arrived += executed + others.step();
   }
   can_go_on_ = true;  // it never was ready to sleep
   return arrived;

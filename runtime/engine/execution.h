@@ -47,16 +47,26 @@ class Execution {
   void begin(std::uint64_t sequence, TensorTable::Claimed claimed);
   // Returns how many steps it did; an error fails the job.
   base::Result<int> step();
+  // What else uses the transport: the batches of the process sets of this rank.
+  struct Others {
+    bool busy = false;
+    std::function<int()> step;
+  };
   // The transport's part in going to sleep, after step(). work: what this look has done before.
-  base::Result<int> arm(int work, SleepState& sleep);
+  base::Result<int> arm(int work, SleepState& sleep, const Others& others);
   // After both: whether they could have gone on, and nothing will announce it.
   [[nodiscard]] bool can_go_on() const { return can_go_on_; }
   [[nodiscard]] bool busy() const { return executor_.busy(); }
   [[nodiscard]] bool device_full() const { return executor_.device_full(); }
 
   void want_rings(bool wanted) { executor_.want_rings(wanted); }
-  // Another descriptor to watch, where the transport has one to sleep on; otherwise -1.
-  [[nodiscard]] int fd() const { return transport_ == nullptr ? -1 : transport_->descriptor(); }
+  // Another descriptor to watch, where the transport has one to sleep on; otherwise -1, also in a
+  // process set, for which the job watches it.
+  [[nodiscard]] int fd() const {
+    return transport_ == nullptr || context_.set != nullptr ? -1 : transport_->descriptor();
+  }
+  // That of the process sets of this rank, too; nullptr where there is none.
+  [[nodiscard]] collectives::Transport* transport() const { return transport_.get(); }
   [[nodiscard]] bool needs_polling() const;
   [[nodiscard]] bool awaits_descriptor() const;
   [[nodiscard]] base::Instant next_deadline() const;
@@ -65,7 +75,8 @@ class Execution {
   base::Status tune(const std::function<base::Status()>& idle) {
     return executor_.tune(context_.config, idle);
   }
-  // Sets the device that executes batches of device tensors.
+  // Sets the device that executes batches of device tensors. In a process set they pass through
+  // host memory, and the device is the job's.
   void use(std::shared_ptr<collectives::Device> device, bool direct);
   [[nodiscard]] bool on_devices() const { return executor_.direct(); }
   void close_device();
@@ -103,7 +114,7 @@ class Execution {
 
   std::unique_ptr<collectives::DataPlane> make_plane(Job& job);
   [[nodiscard]] std::deque<Executing>::iterator executing(std::uint64_t sequence);
-  static void describe(const Executing& batch, std::string& text);
+  void describe(const Executing& batch, std::string& text) const;
   base::Result<int> lost_in(std::uint64_t sequence, const base::Status& why);
   base::Status failed_in(std::uint64_t sequence, const base::Status& why);
   void finish_works();

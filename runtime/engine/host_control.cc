@@ -21,6 +21,7 @@ bool HostControl::waits_for_idle(bool held) {
 void HostControl::close(bool failed) {
   if (links_ && !failed) links_->send_good_bye();
   node_.reset();
+  set_links_.reset();
   links_.reset();
 }
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "runtime/drive/sleep_state.h"
+#include "runtime/links/links.h"
 #include "runtime/links/tcp_links.h"
 #include "runtime/member/rank_context.h"
 #include "runtime/negotiate/control_node.h"
@@ -23,10 +24,14 @@ namespace ronde::runtime {
 // Thread safety: drained() and fd() from any thread; the rest is for the agent.
 class HostControl {
  public:
-  HostControl(const RankContext& context, std::unique_ptr<TcpLinks> links)
+  // set_links: those of a process set, which go through the leaders of the job.
+  HostControl(const RankContext& context, std::unique_ptr<TcpLinks> links,
+              std::unique_ptr<Links> set_links)
       : links_(std::move(links)),
-        node_(make_control_node(context.board, context.shape, context.rank, links_.get(),
-                                context.config, context.clock)) {}
+        set_links_(std::move(set_links)),
+        node_(make_control_node(context.board, context.shape, context.rank,
+                                set_links_ ? set_links_.get() : links_.get(), context.config,
+                                context.clock)) {}
 
   // idle: this rank has executed every batch.
   base::Result<int> step(bool idle, SleepState& sleep);
@@ -48,7 +53,8 @@ class HostControl {
   void close(bool failed);
 
  private:
-  std::unique_ptr<TcpLinks> links_;  // outlives the control node
+  std::unique_ptr<TcpLinks> links_;   // outlives the control node
+  std::unique_ptr<Links> set_links_;  // likewise
   std::unique_ptr<ControlNode> node_;
   std::atomic<bool> drained_{true};
 };

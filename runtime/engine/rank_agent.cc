@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
+#include <utility>
+#include <variant>
 
 #include "base/host_name.h"
 #include "collectives/kernels/floating_point_mode.h"
@@ -16,13 +19,14 @@ using base::Result;
 using base::Status;
 
 RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
-                     const base::Clock& clock, const base::Log& log, Hooks hooks)
-    : context_{job.board(), job.shape(), job.rank(), config, clock, log},
+                     const base::Clock& clock, const base::Log& log, const SetIdentity* set,
+                     Hooks hooks)
+    : context_{job.board(), job.shape(), job.rank(), config, clock, log, set},
       failure_(context_, {[this](const auto& record) { control_.notify(record); },
                           [this, &job](const Status& why) {
                             execution_.drop_batches(why.message());
                             job.abandon();
-                            execution_.abandon_transport();
+                            if (context_.set == nullptr) execution_.abandon_transport();
                             member_.table().shut(why);
                           },
                           [this](const Status& why) {
@@ -31,12 +35,15 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                             }
                             works_.complete_once(departed_);
                             works_.complete_once(works_.drained());
+                            openings_.shut(why, [this](Completion& answered) {
+                              works_.complete_once(answered);
+                            });
                           }}),
       line_waits_(hooks.complete),
       works_(table, std::move(hooks.complete)),
       streams_(context_, std::move(hooks.notify)),
       member_(context_, streams_, failure_, table, *this),
-      control_(context_, job.take_links()),
+      control_(context_, job.take_links(), job.take_set_links()),
       execution_(job, context_, works_),
       stalls_(context_, member_, failure_, control_.links()) {}
 
@@ -45,6 +52,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
 int RankAgent::do_work(SleepState& sleep) {
   int work = line_waits_.look();
   bool left = true;  // unless step() returns without an error
+  if (sets_.changed()) work += take_changes_of_sets();
   if (!failure_.failed()) {
     const collectives::ScopedFloatingPointMode mode;
     try {
@@ -57,6 +65,7 @@ int RankAgent::do_work(SleepState& sleep) {
       work = 1;
     }
   }
+  if (failure_.failed()) work += fail_sets();
   sleep.note_left(left && !failure_.failed());  // after a failure no work is left
   return work;
 }
@@ -69,13 +78,71 @@ int RankAgent::stepped(const Result<int>& worked) {
   return 1;
 }
 
+// ---- process sets ----
+
+int RankAgent::take_changes_of_sets() {
+  try {
+    return sets_.take_changes([this](RankAgent& added) { added.want_rings(wants_rings_); },
+                              [this](Completion& removed) { works_.complete_once(removed); });
+  } catch (const std::exception&) {
+    failure_.fail_for_memory();
+    return 1;
+  }
+}
+
+// An error in a set fails the job.
+int RankAgent::step_sets(SleepState& sleep, bool& left) {
+  int work = 0;
+  for (RankAgent* const set : sets_.all()) {
+    bool left_in_set = true;
+    work += set->stepped(set->step(sleep, left_in_set));
+    left = left || left_in_set;
+  }
+  return work;
+}
+
+int RankAgent::step_executions_of_sets() {
+  int work = 0;
+  for (RankAgent* const set : sets_.all()) {
+    if (set->execution_.busy()) work += set->stepped(set->execution_.step());
+  }
+  return work;
+}
+
+// The job has failed, and its device and transport have been given up.
+int RankAgent::fail_sets() {
+  int work = 0;
+  for (RankAgent* const set : sets_.all()) {
+    if (!set->failure_.failed() && set->failure_.check()) ++work;
+  }
+  return work;
+}
+
+bool RankAgent::sets_busy() const {
+  const auto& all = sets_.all();
+  return std::any_of(all.begin(), all.end(),
+                     [](RankAgent* set) { return set->execution_.busy(); });
+}
+
+void RankAgent::want_rings(bool wanted) {
+  wants_rings_ = wanted;
+  execution_.want_rings(wanted);
+  for (RankAgent* const set : sets_.all()) set->want_rings(wanted);
+}
+
+Instant RankAgent::next_own_deadline() const {
+  return std::min({stalls_.next(), execution_.next_deadline(), control_.next_deadline()});
+}
+
 Instant RankAgent::next_deadline() {
   if (failure_.failed()) return kNever;
   // Submitting does not wake a sleeping driver, so it looks for late tensors from time to time.
   const Instant now = context_.clock.about_now();
   const base::Nanoseconds patience = context_.config.stall_warning / 4;
   const Instant look = patience >= kNever - now ? kNever : now + patience;
-  return std::min({look, stalls_.next(), execution_.next_deadline(), control_.next_deadline()});
+  Instant next = std::min(look, next_own_deadline());
+  for (const RankAgent* const set : sets_.all()) next = std::min(next, set->next_own_deadline());
+  return next;
 }
 
 void RankAgent::on_event(int fd) {
@@ -106,19 +173,41 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
     RONDE_ASSIGN_OR_RETURN(const auto decision, streams_.next());
     // What was decided after the job had failed is not the reason; the next look finds that.
     if (!decision.has_value() || context_.board.failed()) break;
-    RONDE_RETURN_IF_ERROR(member_.on_decision(*decision));
+    RONDE_RETURN_IF_ERROR(on_decision(*decision));
     ++work;
   }
   RONDE_ASSIGN_OR_RETURN(const int executed, execution_.step());
   work += executed;
-  RONDE_ASSIGN_OR_RETURN(const int arrived, execution_.arm(work, sleep));
+  bool left_in_sets = false;
+  work += step_sets(sleep, left_in_sets);
+  RONDE_ASSIGN_OR_RETURN(
+      const int arrived,
+      execution_.arm(work, sleep, {sets_busy(), [this] { return step_executions_of_sets(); }}));
   stalls_.check();
   works_.check_drained();
   // No doorbell rings for these: a batch that was interrupted although it could go on, and tensors
   // that the coordinator held back until the last batch had finished.
   const bool awaited = control_.waits_for_idle(execution_.device_full());
-  left = execution_.can_go_on() || (awaited && !execution_.busy());
+  left = left_in_sets || execution_.can_go_on() || (awaited && !execution_.busy());
   return work + arrived;
+}
+
+Status RankAgent::on_decision(const Decision& decision) {
+  const auto complete = [this](Completion& answered) { works_.complete_once(answered); };
+  if (openings_.on_decision(decision, context_.rank, complete)) return {};
+  RONDE_RETURN_IF_ERROR(member_.on_decision(decision));
+  const auto* departed = std::get_if<DepartedDecision>(&decision);
+  if (departed == nullptr) return {};
+  // Without the coordinator, or the leader to which it speaks, no answer comes any more.
+  const std::int32_t rank = departed->rank;
+  if (rank == context_.rank || rank == kCoordinator || rank == context_.rank_at(kLeader)) {
+    openings_.shut(Status::error(Code::kClosed, "rank " + std::to_string(rank) +
+                                                    " has closed its engine, so no process set "
+                                                    "can be opened any more")
+                       .with_rank(rank),
+                   complete);
+  }
+  return {};
 }
 
 Status RankAgent::on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) {

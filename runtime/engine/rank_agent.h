@@ -18,6 +18,8 @@
 #include "runtime/engine/execution.h"
 #include "runtime/engine/host_control.h"
 #include "runtime/engine/line_waits.h"
+#include "runtime/engine/set_agents.h"
+#include "runtime/engine/set_openings.h"
 #include "runtime/job/job.h"
 #include "runtime/member/control_streams.h"
 #include "runtime/member/failure_path.h"
@@ -40,13 +42,15 @@ class RankAgent final : public Agent, private Member::Owner {
     EndedWorks::Complete complete;
     ControlStreams::Notify notify;
   };
+  // set: which process set this is a rank of; nullptr: the whole job. Another agent steps that of a
+  // set, which has nothing to sleep on by itself.
   RankAgent(Job& job, TensorTable& table, const base::Config& config, const base::Clock& clock,
-            const base::Log& log, Hooks hooks);
+            const base::Log& log, const SetIdentity* set, Hooks hooks);
 
   // ---- Agent ----
   [[nodiscard]] int do_work(SleepState& sleep) override;
-  [[nodiscard]] bool busy() override { return execution_.busy(); }
-  void want_rings(bool wanted) override { execution_.want_rings(wanted); }
+  [[nodiscard]] bool busy() override { return execution_.busy() || sets_busy(); }
+  void want_rings(bool wanted) override;
   [[nodiscard]] bool has_descriptors() override {
     return !failure_.failed() && (control_.fd() >= 0 || execution_.fd() >= 0);
   }
@@ -54,7 +58,7 @@ class RankAgent final : public Agent, private Member::Owner {
     return !failure_.failed() && execution_.needs_polling();
   }
   [[nodiscard]] bool awaits_descriptor() override {
-    return !failure_.failed() && execution_.awaits_descriptor();
+    return !failure_.failed() && execution_.awaits_descriptor() && !sets_busy();
   }
   [[nodiscard]] base::Instant next_deadline() override;
   void on_event(int fd) override;
@@ -67,6 +71,10 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] Member& member() { return member_; }
   [[nodiscard]] HostControl& control() { return control_; }
   [[nodiscard]] Execution& execution() { return execution_; }
+  // Of the process sets of this rank.
+  [[nodiscard]] SetAgents& sets() { return sets_; }
+  [[nodiscard]] SetOpenings& openings() { return openings_; }
+  [[nodiscard]] const RankContext& context() const { return context_; }
 
   // Done when the coordinator has decided that this rank departed, or no longer can.
   [[nodiscard]] Completion& departed() { return departed_; }
@@ -84,6 +92,13 @@ class RankAgent final : public Agent, private Member::Owner {
  private:
   base::Result<int> step(SleepState& sleep, bool& left);
   int stepped(const base::Result<int>& worked);
+  base::Status on_decision(const Decision& decision);
+  int take_changes_of_sets();
+  int step_sets(SleepState& sleep, bool& left);
+  int step_executions_of_sets();
+  int fail_sets();
+  [[nodiscard]] bool sets_busy() const;
+  [[nodiscard]] base::Instant next_own_deadline() const;
 
   // ---- Member::Owner ----
   base::Status on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) override;
@@ -103,6 +118,9 @@ class RankAgent final : public Agent, private Member::Owner {
   StallWatch stalls_;
   std::vector<std::pair<int, std::function<void()>>> watched_;
   Completion departed_;
+  SetOpenings openings_;
+  SetAgents sets_;
+  bool wants_rings_ = false;
 };
 
 }  // namespace ronde::runtime

@@ -18,8 +18,9 @@ Executor::Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t r
 
 Executor::~Executor() { close_device(); }
 
-void Executor::use(std::shared_ptr<collectives::Device> device, bool direct) {
+void Executor::use(std::shared_ptr<collectives::Device> device, bool direct, bool shared) {
   device_ = std::move(device);
+  shared_ = shared;
   direct_ = direct;
 }
 
@@ -83,7 +84,7 @@ bool Executor::awaits_device() const {
 
 void Executor::abandon(const std::string& why) {
   // The device is aborted first, because it reads and writes memory that the batches below keep.
-  if (device_ != nullptr) device_->abort(why);
+  if (device_ != nullptr && !shared_) device_->abort(why);
   current_.reset();
   launched_ = {};
   waiting_.clear();
@@ -95,7 +96,7 @@ void Executor::close_device() {
   if (device_ == nullptr) return;
   if (busy() || !on_device_.empty()) abandon("the engine was closed");
   lanes_.memory.clear();
-  device_->close();
+  if (!shared_) device_->close();
   device_.reset();
 }
 

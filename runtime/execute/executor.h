@@ -38,8 +38,9 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // Sets the device; before the first batch. direct: the devices of all ranks reach each other, so
-  // that batches go to them and not through host memory.
-  void use(std::shared_ptr<collectives::Device> device, bool direct);
+  // that batches go to them and not through host memory. shared: another executor uses the device
+  // too, and aborts and closes it.
+  void use(std::shared_ptr<collectives::Device> device, bool direct, bool shared = false);
 
   // Whether batches of devices go to the devices, which average without weights.
   [[nodiscard]] bool direct() const { return direct_; }
@@ -98,6 +99,7 @@ class Executor {
   const int watch_;
   std::shared_ptr<collectives::Device> device_;
   bool direct_ = false;
+  bool shared_ = false;
   StagingLanes lanes_;
   Launched launched_;  // the result of the current launch
   std::unique_ptr<collectives::Collective> current_;

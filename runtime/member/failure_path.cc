@@ -32,7 +32,7 @@ bool FailurePath::check() {
   const auto record = context_.board.failure();
   if (!record) return false;
   const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
-  context_.log.error(why.message());
+  if (context_.set == nullptr) context_.log.error(why.message());  // once is enough
   steps_.notify(*record);
   steps_.release(why);
   {

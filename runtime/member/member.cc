@@ -102,7 +102,8 @@ Status Member::on_decision(const Decision& decision) {
   } else if (const auto* error = std::get_if<ErrorDecision>(&decision)) {
     const LocalTensorPtr tensor = table_.remove_waiting(error->name);
     if (tensor) {
-      owner_.on_failed(tensor, Status::remote(error->code, error->text, error->place, error->rank));
+      owner_.on_failed(tensor, context_.told(Status::remote(error->code, error->text, error->place,
+                                                             error->rank)));
     }
   } else if (const auto* notice = std::get_if<NoticeDecision>(&decision)) {
     owner_.on_notice(*notice);
@@ -146,11 +147,11 @@ void Member::on_departed(const DepartedDecision& departed) {
     left_rank_.store(rank, std::memory_order_relaxed);
     left_step_.store(departed.step.word(), std::memory_order_release);
   }
-  const Status why =
+  const Status why = context_.told(
       Status::remote(Code::kClosed,
                      "rank " + std::to_string(rank) +
                          " has closed its engine, so no operation can complete any more",
-                     "", rank);
+                     "", rank));
   table_.shut(why);
   for (const LocalTensorPtr& tensor : table_.remove_all(false)) {
     owner_.on_failed(tensor, with_steps(why, *tensor));

@@ -60,7 +60,8 @@ Coordinator::Coordinator(const collectives::Board& board, const base::JobShape& 
       desk_(board),
       arrivals_(board, shape),
       negotiator_(shape.ranks(), {board.ranks(), links == nullptr ? 0 : links->children()},
-                  config.plan_capacity, arrivals_) {}
+                  config.plan_capacity, arrivals_),
+      sets_(shape, config.stall_warning, config.stall_failure) {}
 
 Result<int> Coordinator::step(bool data_plane_idle) {
   RONDE_ASSIGN_OR_RETURN(int work, read_board());
@@ -121,10 +122,15 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
     negotiator_.on_request(rank, *request);
   } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&announcement)) {
     negotiator_.on_closing(rank, *closing);
+    sets_.on_closing(rank);
   } else if (const auto* join = std::get_if<JoinAnnouncement>(&announcement)) {
     negotiator_.on_join(rank, *join, shape_.host_of(rank) == kHost);
-  } else {
-    on_stalled(rank, std::get<StalledAnnouncement>(announcement));
+  } else if (const auto* stalled = std::get_if<StalledAnnouncement>(&announcement)) {
+    on_stalled(rank, *stalled);
+  } else if (const auto* set = std::get_if<SetAnnouncement>(&announcement)) {
+    sets_.on_announcement(rank, *set, clock_.now());
+  } else if (const auto* ended = std::get_if<SetEndedAnnouncement>(&announcement)) {
+    sets_.on_ended(rank, ended->number);
   }
   return {};
 }
@@ -132,12 +138,18 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
 base::Instant Coordinator::next_deadline() const {
   const base::Instant notice =
       std::max(notice_.at, late_.roll_called ? late_.answer_by : base::Instant());
-  return std::min({linger_until_, notice, batch_notice_.at, expired_.answer_by});
+  return std::min({linger_until_, notice, batch_notice_.at, expired_.answer_by, sets_.due()});
 }
 
 // Group commit: while the data plane is busy, tensors that become ready wait and go in one batch.
 Result<int> Coordinator::publish(bool data_plane_idle) {
   int work = 0;
+  if (sets_.due() != base::kNever) sets_.check(clock_.now());
+  // Sets first: a rank that departs has asked before.
+  for (const Decision& decision : sets_.take_decisions()) {
+    RONDE_RETURN_IF_ERROR(post(decision));
+    ++work;
+  }
   for (const Decision& decision : negotiator_.take_decisions()) {
     RONDE_RETURN_IF_ERROR(post(decision));
     ++work;

@@ -20,6 +20,7 @@
 #include "runtime/negotiate/control_node.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/negotiator.h"
+#include "runtime/negotiate/set_agreement.h"
 #include "runtime/negotiate/stall_notice.h"
 
 namespace ronde::runtime {
@@ -109,6 +110,7 @@ class Coordinator final : public ControlNode {
   BoardDesk desk_;
   BoardArrivals arrivals_;
   Negotiator negotiator_;
+  SetAgreement sets_;
   base::Instant linger_until_ = base::kNever;
   bool somebody_left_ = false;
   bool links_drained_ = true;

@@ -104,6 +104,10 @@ void fields(auto& f, base::Is<StalledAnnouncement> auto& stalled) {
   f(stalled.tensors, stalled.in_batch, stalled.failed);
 }
 void fields(auto& f, base::Is<JoinAnnouncement> auto& join) { f(join.waiting); }
+void fields(auto& f, base::Is<SetAnnouncement> auto& set) {
+  f(set.name, set.ranks, set.place, set.memory, set.trouble);
+}
+void fields(auto& f, base::Is<SetEndedAnnouncement> auto& ended) { f(ended.number); }
 void fields(auto& f, base::Is<Announcement> auto& announcement) {
   f.one_of(announcement, 1, "an unknown kind of announcement");
 }
@@ -122,6 +126,13 @@ void fields(auto& f, base::Is<BatchDecision> auto& batch) { f(batch.sequence, ba
 void fields(auto& f, base::Is<DepartedDecision> auto& departed) { f(departed.rank, departed.step); }
 void fields(auto& f, base::Is<CloseDecision> auto& close) { f(close.entry, close.generation); }
 void fields(auto& f, base::Is<JoinedDecision> auto& joined) { f(joined.rank, joined.all); }
+void fields(auto& f, base::Is<SetDecision> auto& set) {
+  f(set.number, set.name, set.ranks, set.memory);
+}
+void fields(auto& f, base::Is<SetRefusedDecision> auto& refused) {
+  f(refused.name, refused.told, refused.code, refused.text, refused.place, refused.rank);
+}
+void fields(auto& f, base::Is<SetEndedDecision> auto& ended) { f(ended.number); }
 void fields(auto& f, base::Is<Decision> auto& decision) {
   f.one_of(decision, 16, "an unknown kind of decision");
 }

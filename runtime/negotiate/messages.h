@@ -55,8 +55,24 @@ struct JoinAnnouncement {
   std::vector<std::string> waiting;  // what it has submitted that was in no batch yet, as it knows
 };
 
+// "I open the process set of this name." Ranks are the job's, ascending.
+struct SetAnnouncement {
+  std::string name;
+  std::vector<std::int32_t> ranks;
+  std::string place{};
+  // Of the first of the set's ranks on a host: where in the arenas of its board that of the set
+  // lies; below 0: nowhere, and why.
+  std::int64_t memory = -1;
+  std::string trouble{};
+};
+
+// "I have closed this process set, and touch nothing of it any more."
+struct SetEndedAnnouncement {
+  std::int32_t number = 0;
+};
+
 using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement,
-                                  JoinAnnouncement>;
+                                  JoinAnnouncement, SetAnnouncement, SetEndedAnnouncement>;
 
 // ---- decisions ----
 
@@ -108,9 +124,33 @@ struct JoinedDecision {
   bool all = false;
 };
 
+// This process set is open: every one of its ranks has asked for it.
+struct SetDecision {
+  std::int32_t number = 0;  // from 1; no other set that is open has it
+  std::string name;
+  std::vector<std::int32_t> ranks;
+  std::vector<std::int64_t> memory;  // by host of the set, as announced
+};
+
+// `told` have asked for this process set in vain.
+struct SetRefusedDecision {
+  std::string name;
+  std::vector<std::int32_t> told;
+  base::Code code = base::Code::kInternal;
+  std::string text;
+  std::string place;
+  std::int32_t rank = -1;
+};
+
+// Every rank of this process set has closed it.
+struct SetEndedDecision {
+  std::int32_t number = 0;
+};
+
 // In the order of their kinds on the wire, as everywhere where messages are alternatives.
 using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision,
-                              BatchDecision, DepartedDecision, CloseDecision, JoinedDecision>;
+                              BatchDecision, DepartedDecision, CloseDecision, JoinedDecision,
+                              SetDecision, SetRefusedDecision, SetEndedDecision>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.

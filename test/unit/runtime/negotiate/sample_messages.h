@@ -75,13 +75,26 @@ inline AgreedTensor random_tensor(std::mt19937_64& random) {
   return tensor;
 }
 
+inline std::vector<std::int32_t> random_ranks(std::mt19937_64& random) {
+  std::vector<std::int32_t> ranks;
+  for (std::int64_t i = draw(random, 0, 4); i > 0; --i) {
+    ranks.push_back(static_cast<std::int32_t>(draw(random, -1, 100)));
+  }
+  return ranks;
+}
+
 inline Announcement random_announcement(std::mt19937_64& random) {
-  switch (draw(random, 0, 2)) {
+  switch (draw(random, 0, 4)) {
     case 0:
       return RequestAnnouncement{random_text(random), random_text(random), random_signature(random),
                                  StepNumber::of_word(random())};
     case 1:
       return ClosingAnnouncement{draw(random, 0, 1) == 1, StepNumber::of_word(random())};
+    case 2:
+      return SetAnnouncement{random_text(random), random_ranks(random), random_text(random),
+                             draw(random, -1, 1'000'000'000), random_text(random)};
+    case 3:
+      return SetEndedAnnouncement{static_cast<std::int32_t>(draw(random, -1, 100))};
     default: {
       StalledAnnouncement stalled{{}, draw(random, 0, 1) == 1, draw(random, 0, 1) == 1};
       for (std::int64_t i = draw(random, 0, 3); i > 0; --i) {
@@ -94,7 +107,7 @@ inline Announcement random_announcement(std::mt19937_64& random) {
 
 inline Decision random_decision(std::mt19937_64& random) {
   const auto entry = static_cast<std::int32_t>(draw(random, 0, 1 << 20));
-  switch (draw(random, 0, 5)) {
+  switch (draw(random, 0, 8)) {
     case 0:
       return BindDecision{entry, static_cast<std::uint32_t>(draw(random, 0, 0xFFFFFFFF)),
                           random_text(random), random_tensor(random)};
@@ -117,6 +130,18 @@ inline Decision random_decision(std::mt19937_64& random) {
       }
       return batch;
     }
+    case 5:
+      return SetDecision{entry, random_text(random), random_ranks(random),
+                         std::vector<std::int64_t>(3, draw(random, -1, 1'000'000'000))};
+    case 6:
+      return SetRefusedDecision{random_text(random),
+                                random_ranks(random),
+                                static_cast<base::Code>(draw(random, 1, 11)),
+                                random_text(random),
+                                random_text(random),
+                                static_cast<std::int32_t>(draw(random, -1, 100))};
+    case 7:
+      return SetEndedDecision{entry};
     default:
       return DepartedDecision{entry, StepNumber::of_word(random())};
   }

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Process sets: engines inside that of the job.
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "base/text.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_patience.h"
+#include "runtime/engine/set_board.h"
+#include "runtime/engine/set_job.h"
+#include "runtime/engine/set_openings.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+namespace {
+
+constexpr std::size_t kLongestSetName = 256;
+
+Status refused_set(const std::string& name, const std::string& what) {
+  return Status::error(Code::kInvalidArgument, "process set '" + name + "': " + what);
+}
+
+// Sorts the ranks of a set, of an engine of so many.
+Status sort_ranks(std::vector<std::int32_t>& ranks, const std::string& name, std::int32_t size) {
+  if (name.empty() || name.size() > kLongestSetName) {
+    return Status::error(
+        Code::kInvalidArgument,
+        "a process set's name has 1 to " + std::to_string(kLongestSetName) + " bytes");
+  }
+  if (ranks.empty()) return refused_set(name, "it has no ranks: give it one or more");
+  std::sort(ranks.begin(), ranks.end());
+  for (const std::int32_t rank : ranks) {
+    if (rank >= 0 && rank < size) continue;
+    return refused_set(name, "rank " + std::to_string(rank) + " is not there: the engine has ranks " +
+                                 "0 to " + std::to_string(size - 1));
+  }
+  const auto twice = std::adjacent_find(ranks.begin(), ranks.end());
+  if (twice == ranks.end()) return {};
+  return refused_set(name, "rank " + std::to_string(*twice) + " is there twice: give each once");
+}
+
+std::vector<std::int32_t> on_host_of(const base::JobShape& shape,
+                                     const std::vector<std::int32_t>& ranks, std::int32_t rank) {
+  std::vector<std::int32_t> here;
+  for (const std::int32_t one : ranks) {
+    if (shape.host_of(one) == shape.host_of(rank)) here.push_back(one);
+  }
+  return here;
+}
+
+// As the ranks of the job read a failure that a set has noticed.
+collectives::FailureRecord told_to_job(const SetIdentity& set, collectives::FailureRecord record) {
+  const auto of_job = [&](std::int32_t rank) {
+    return rank < 0 || std::cmp_greater_equal(rank, set.ranks.size())
+               ? -1
+               : set.ranks[base::narrow<std::size_t>(rank)];
+  };
+  record.culprit = of_job(record.culprit);
+  record.reporter = of_job(record.reporter);
+  record.text = phrase_within_set(set.name, set.ranks) + ": " + record.text;
+  return record;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> Engine::ranks_of_job() const {
+  return within_ ? within_->identity.ranks : std::vector<std::int32_t>();
+}
+
+// ---- opening ----
+
+Result<std::shared_ptr<Engine>> Engine::subset(std::vector<std::int32_t> ranks, std::string name,
+                                               const std::string& place) {
+  RONDE_RETURN_IF_ERROR(usable());
+  RONDE_RETURN_IF_ERROR(sort_ranks(ranks, name, size_));
+  if (!std::binary_search(ranks.begin(), ranks.end(), rank_)) return std::shared_ptr<Engine>();
+  if (!open_.load()) {
+    return agent_.context().told(
+        Status::error(Code::kClosed, "this engine has been closed, and opens no process set"));
+  }
+  if (within_ == nullptr) return open_set(std::move(ranks), name, place);
+  // A set of a set is one of the job, whose coordinator numbers them all.
+  for (std::int32_t& rank : ranks) {
+    rank = within_->identity.ranks[base::narrow<std::size_t>(rank)];
+  }
+  return within_->job->open_set(std::move(ranks), within_->identity.name + "/" + name, place);
+}
+
+Result<std::shared_ptr<Engine>> Engine::split(std::int64_t color, const std::string& name,
+                                              const std::string& place) {
+  Submission colors;
+  colors.name = "process sets '" + name + "'";
+  colors.place = place;
+  colors.signature.operation = Operation::kAllgather;
+  colors.signature.dtype = base::DType::kI64;
+  colors.signature.shape = {1};
+  colors.will_wait = true;
+  colors.views[0].input = reinterpret_cast<const std::byte*>(&color);
+  RONDE_ASSIGN_OR_RETURN(const auto work, submit(std::move(colors)));
+  RONDE_RETURN_IF_ERROR(wait(*work));
+  if (color < 0) return std::shared_ptr<Engine>();
+  const std::span all(reinterpret_cast<const std::int64_t*>(work->output.data()),
+                      base::narrow<std::size_t>(size_));
+  std::vector<std::int32_t> ranks;
+  for (std::int32_t rank = 0; rank < size_; ++rank) {
+    if (all[base::narrow<std::size_t>(rank)] == color) ranks.push_back(rank);
+  }
+  return subset(std::move(ranks), name + "." + std::to_string(color), place);
+}
+
+// The first of the set's ranks on each host makes the set's board there before it asks, so that all
+// can use it as soon as the coordinator has answered.
+Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks,
+                                                 const std::string& name,
+                                                 const std::string& place) {
+  RONDE_RETURN_IF_ERROR(may_drive());
+  RONDE_RETURN_IF_ERROR(agent_.failure().why());
+  if (shape_of_set(job_->shape(), {0, name, ranks}).hosts() > 1) {
+    return Status::error(Code::kUnsupported,
+                         set_phrase(name, ranks) + " has ranks on several hosts, which is not "
+                                                   "there yet: use ranks of one host");
+  }
+  const auto opening = std::make_shared<SetOpening>();
+  opening->name = name;
+  opening->ranks = ranks;
+  SetAnnouncement asked{name, std::move(ranks), place, -1, ""};
+  const auto here = on_host_of(job_->shape(), asked.ranks, rank_);
+  if (here.front() == rank_) {
+    const auto geometry = geometry_of_set(base::narrow<std::int32_t>(here.size()), config_);
+    auto memory = SetMemory::make(job_->board(), memory_, geometry);
+    if (memory.ok()) {
+      asked.memory = (*memory)->offset();
+      opening->memory = std::move(*memory);
+    } else {
+      asked.trouble = memory.status().message();
+    }
+  }
+  RONDE_RETURN_IF_ERROR(agent_.openings().begin(opening));
+  Status answered = agent_.member().announce(asked, false);
+  if (answered.ok()) answered = await_answer(*opening);
+  if (answered.ok()) {
+    auto set = make_set(opening->decision);
+    if (set.ok()) return set;
+    answered = set.status();
+    agent_.failure().fail(answered, rank_);  // the others have opened it
+  }
+  agent_.openings().ended(name);
+  return answered;
+}
+
+Status Engine::await_answer(SetOpening& opening) {
+  const Inside inside(waiting_threads_);
+  if (runner_.wait(opening.answered, verdict_deadline())) return opening.status;
+  Status late = Status::error(Code::kDeadline,
+                              set_phrase(opening.name, opening.ranks) +
+                                  " cannot open: rank 0, the coordinator, does not answer")
+                    .with_rank(kCoordinator);
+  agent_.failure().fail(late, kCoordinator);
+  runner_.notify(true);
+  static_cast<void>(runner_.wait(opening.answered, clock_->after(kFarewell)));
+  return late;
+}
+
+Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
+  auto within = std::make_unique<Within>();
+  within->job = shared_from_this();
+  within->identity = {decision.number, decision.name, decision.ranks};
+  const SetIdentity& set = within->identity;
+  const base::JobShape shape = shape_of_set(job_->shape(), set);
+  const auto here = on_host_of(job_->shape(), set.ranks, rank_);
+  std::vector<std::int32_t> positions;
+  for (const std::int32_t rank : here) positions.push_back(job_->shape().position_of(rank));
+  const auto mine = std::find(here.begin(), here.end(), rank_) - here.begin();
+  const auto leader = std::lower_bound(set.ranks.begin(), set.ranks.end(), here.front());
+  const std::int32_t host = shape.host_of(base::narrow<std::int32_t>(leader - set.ranks.begin()));
+  base::Config config = config_;
+  const auto geometry = geometry_of_set(base::narrow<std::int32_t>(here.size()), config_);
+  config.plan_capacity = geometry.entries;
+  if (std::cmp_greater_equal(host, decision.memory.size())) {
+    return Status::error(Code::kInternal, "a process set without memory on a host");
+  }
+  RONDE_ASSIGN_OR_RETURN(
+      const auto memory,
+      memory_at(job_->board(), decision.memory[base::narrow<std::size_t>(host)], geometry));
+  RONDE_ASSIGN_OR_RETURN(
+      auto board, collectives::Board::within(
+                      job_->board(), memory, base::narrow<std::int32_t>(mine), positions,
+                      [set](const auto& record) { return told_to_job(set, record); }));
+  auto job = make_set_job(*job_, set, {std::move(board), nullptr, nullptr});
+  std::shared_ptr<Engine> engine(
+      new Engine(std::move(config), clock_, std::move(job), std::move(within)));
+  engine->job_->board().enter();
+  if (device_ != nullptr) engine->agent_.execution().use(device_, false);
+  RONDE_RETURN_IF_ERROR(engine->agent_.execution().tune([] { return Status(); }));
+  engine->open_ = true;
+  {
+    const base::MutexLock lock(sets_mutex_);
+    std::erase_if(sets_, [](const auto& one) { return one.expired(); });
+    sets_.push_back(engine);
+  }
+  agent_.sets().add(engine->agent_);
+  runner_.notify(true);
+  return engine;
+}
+
+// ---- closing ----
+
+std::vector<std::shared_ptr<Engine>> Engine::open_sets() {
+  std::vector<std::shared_ptr<Engine>> open;
+  const base::MutexLock lock(sets_mutex_);
+  for (const auto& one : sets_) {
+    if (auto set = one.lock(); set != nullptr && set->open_.load()) open.push_back(std::move(set));
+  }
+  return open;
+}
+
+void Engine::close_sets() {
+  for (const auto& set : open_sets()) {
+    set->closed_at_exit_.store(true);
+    set->close().ignore();
+  }
+}
+
+// The job's agent steps that of the set no more.
+void Engine::end_set() {
+  Engine& job = *within_->job;
+  Completion removed;
+  job.agent_.sets().remove(agent_, removed);
+  job.runner_.notify(true);
+  // It may last as long as one step of the agent does; until then the set must stay.
+  while (!job.runner_.wait(removed, clock_->after(kFarewell))) {
+  }
+}
+
+// From now on the memory of the set's board may be another set's.
+void Engine::announce_end() {
+  Engine& job = *within_->job;
+  job.agent_.openings().ended(within_->identity.name);
+  if (agent_.failure().failed()) return;
+  job.agent_.member().announce(SetEndedAnnouncement{within_->identity.number}, true).ignore();
+}
+
+}  // namespace ronde::runtime

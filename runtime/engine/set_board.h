@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The board of a process set on one host: its size, and how the first of the set's ranks there makes
+// it, in memory of its own arena.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/config.h"
+#include "base/status.h"
+#include "collectives/board/board.h"
+#include "runtime/engine/board_buffer.h"
+
+namespace ronde::runtime {
+
+[[nodiscard]] collectives::BoardGeometry geometry_of_set(std::int32_t ranks,
+                                                         const base::Config& config);
+
+// The memory of a set's board. Its owner frees it when every rank has closed the set.
+//
+// Thread safety: one thread at a time.
+class SetMemory {
+ public:
+  // Makes a board for so many ranks in the arena of this rank.
+  static base::Result<std::unique_ptr<SetMemory>> make(const collectives::Board& board,
+                                                       std::shared_ptr<BoardMemory> memory,
+                                                       const collectives::BoardGeometry& geometry);
+  // Where it lies, from the beginning of all arenas of the host.
+  [[nodiscard]] std::int64_t offset() const { return offset_; }
+
+ private:
+  SetMemory(std::unique_ptr<BoardBuffer> buffer, std::int64_t offset)
+      : buffer_(std::move(buffer)), offset_(offset) {}
+
+  const std::unique_ptr<BoardBuffer> buffer_;
+  const std::int64_t offset_;
+};
+
+// The memory at that offset, as large as a board of that geometry; an error for one that cannot be.
+base::Result<std::span<std::byte>> memory_at(const collectives::Board& board, std::int64_t offset,
+                                             const collectives::BoardGeometry& geometry);
+
+}  // namespace ronde::runtime

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/engine/set_openings.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::MutexLock;
+using base::Status;
+
+Status SetOpenings::begin(const SetOpeningPtr& opening) {
+  const MutexLock lock(mutex_);
+  RONDE_RETURN_IF_ERROR(shut_);
+  if (!names_.insert(opening->name).second) {
+    return Status::error(Code::kDuplicateName, "process set '" + opening->name +
+                                                   "' is open on this rank already: close it "
+                                                   "first, or use another name");
+  }
+  opening_[opening->name] = opening;
+  return {};
+}
+
+void SetOpenings::ended(const std::string& name) {
+  const MutexLock lock(mutex_);
+  names_.erase(name);
+  opening_.erase(name);
+}
+
+SetOpeningPtr SetOpenings::take(const std::string& name) {
+  const MutexLock lock(mutex_);
+  const auto found = opening_.find(name);
+  if (found == opening_.end()) return nullptr;
+  SetOpeningPtr opening = std::move(found->second);
+  opening_.erase(found);
+  return opening;
+}
+
+bool SetOpenings::on_decision(const Decision& decision, std::int32_t rank,
+                              const Complete& complete) {
+  if (const auto* open = std::get_if<SetDecision>(&decision)) {
+    if (std::find(open->ranks.begin(), open->ranks.end(), rank) != open->ranks.end()) {
+      on_open(*open, complete);
+    }
+    return true;
+  }
+  if (const auto* refused = std::get_if<SetRefusedDecision>(&decision)) {
+    on_refused(*refused, rank, complete);
+    return true;
+  }
+  const auto* ended = std::get_if<SetEndedDecision>(&decision);
+  if (ended == nullptr) return false;
+  const MutexLock lock(mutex_);
+  memory_.erase(ended->number);
+  return true;
+}
+
+void SetOpenings::on_open(const SetDecision& decision, const Complete& complete) {
+  const SetOpeningPtr opening = take(decision.name);
+  if (opening == nullptr) return;
+  opening->decision = decision;
+  if (opening->memory != nullptr) {
+    const MutexLock lock(mutex_);
+    memory_[decision.number] = std::move(opening->memory);
+  }
+  complete(opening->answered);
+}
+
+void SetOpenings::on_refused(const SetRefusedDecision& refused, std::int32_t rank,
+                             const Complete& complete) {
+  if (std::find(refused.told.begin(), refused.told.end(), rank) == refused.told.end()) return;
+  const SetOpeningPtr opening = take(refused.name);
+  if (opening == nullptr) return;
+  opening->status = Status::remote(refused.code, refused.text, refused.place, refused.rank);
+  complete(opening->answered);
+}
+
+void SetOpenings::shut(const Status& why, const Complete& complete) {
+  std::map<std::string, SetOpeningPtr> failed;
+  {
+    const MutexLock lock(mutex_);
+    if (shut_.ok()) shut_ = why;
+    failed = std::exchange(opening_, {});
+  }
+  for (const auto& [name, opening] : failed) {
+    opening->status = why;
+    complete(opening->answered);
+  }
+}
+
+}  // namespace ronde::runtime

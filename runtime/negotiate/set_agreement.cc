@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/negotiate/set_agreement.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "base/text.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Instant;
+
+namespace {
+
+using Ranks = std::vector<std::int32_t>;
+
+bool has(const Ranks& ranks, std::int32_t rank) {
+  return std::binary_search(ranks.begin(), ranks.end(), rank);
+}
+
+bool meet(const Ranks& some, const Ranks& others) {
+  return std::any_of(some.begin(), some.end(),
+                     [&](std::int32_t rank) { return has(others, rank); });
+}
+
+std::string place_text(const SetAnnouncement& set) {
+  return set.place.empty() ? "" : " at " + set.place;
+}
+
+// What can be said of a list before anybody agrees with it.
+const char* trouble_of(const Ranks& ranks, std::int32_t rank, std::int32_t size) {
+  if (!std::is_sorted(ranks.begin(), ranks.end(), std::less_equal<>()) || !has(ranks, rank)) {
+    return "its ranks are not ascending, or lack the one that asks";
+  }
+  return ranks.front() < 0 || ranks.back() >= size ? "it has a rank that the job lacks" : nullptr;
+}
+
+}  // namespace
+
+std::string set_phrase(const std::string& name, const Ranks& ranks) {
+  return "process set '" + name + "' of " + base::ranks_phrase(ranks);
+}
+
+std::string phrase_within_set(const std::string& name, const Ranks& ranks) {
+  Ranks own(ranks.size());
+  std::iota(own.begin(), own.end(), 0);
+  if (own == ranks) return set_phrase(name, ranks);
+  return "process set '" + name + "' (its " + base::ranks_phrase(own) +
+         (own.size() == 1 ? " is " : " are ") + base::ranks_phrase(ranks) + " of the job)";
+}
+
+void SetAgreement::on_announcement(std::int32_t rank, SetAnnouncement set, Instant now) {
+  if (const char* const trouble = trouble_of(set.ranks, rank, shape_.ranks())) {
+    decisions_.emplace_back(SetRefusedDecision{
+        set.name, {rank}, Code::kInternal, "process set '" + set.name + "': " + trouble, set.place,
+        rank});
+    return;
+  }
+  if (refuse_late(rank, set.name) || disagrees(rank, set)) return;
+  const auto [pending, fresh] = pendings_.try_emplace(Key{set.name, set.ranks});
+  if (fresh) pending->second.since = now;
+  pending->second.asked[rank] = std::move(set);
+  const Ranks& ranks = pending->first.second;
+  const auto gone = std::find_if(ranks.begin(), ranks.end(),
+                                 [this](std::int32_t one) { return left_.contains(one); });
+  if (gone != ranks.end()) {
+    refuse(pending, Code::kClosed, "rank " + std::to_string(*gone) + " has closed its engine",
+           *gone);
+  } else if (pending->second.asked.size() == ranks.size()) {
+    open(pending);
+  }
+}
+
+// Tells a rank that comes after the refusal. One that comes again has heard of it, and asks for
+// another set of that name.
+bool SetAgreement::refuse_late(std::int32_t rank, const std::string& name) {
+  const auto known = refused_.find(name);
+  if (known == refused_.end()) return false;
+  Refused& refused = known->second;
+  const bool owed = refused.owed.erase(rank) > 0;
+  if (owed) {
+    refused.why.told = {rank};
+    decisions_.emplace_back(refused.why);
+    refused.told.insert(rank);
+  }
+  if (refused.owed.empty() || (!owed && refused.told.contains(rank))) refused_.erase(known);
+  return owed;
+}
+
+bool SetAgreement::disagrees(std::int32_t rank, const SetAnnouncement& set) {
+  const auto other = std::find_if(pendings_.begin(), pendings_.end(), [&](const auto& one) {
+    return one.first.first == set.name && one.first.second != set.ranks &&
+           meet(one.first.second, set.ranks);
+  });
+  if (other == pendings_.end()) return false;
+  Ranks first;
+  for (const auto& [asker, asked] : other->second.asked) first.push_back(asker);
+  const SetAnnouncement& before = other->second.asked.begin()->second;
+  Refused refused;
+  refused.why = {set.name,
+                 first,
+                 Code::kMismatch,
+                 "process set '" + set.name + "': the ranks disagree: " +
+                     base::ranks_phrase(first) + " opened it with " +
+                     base::ranks_phrase(before.ranks) + place_text(before) + ", rank " +
+                     std::to_string(rank) + " with " + base::ranks_phrase(set.ranks) +
+                     place_text(set) + ". Give all of them the same ranks",
+                 before.place,
+                 rank};
+  refused.why.told.push_back(rank);
+  decisions_.emplace_back(refused.why);
+  refused.told.insert(refused.why.told.begin(), refused.why.told.end());
+  for (const Ranks* ranks : {&other->first.second, &set.ranks}) {
+    for (const std::int32_t one : *ranks) {
+      if (!refused.told.contains(one)) refused.owed.insert(one);
+    }
+  }
+  pendings_.erase(other);
+  if (!refused.owed.empty()) refused_.insert_or_assign(set.name, std::move(refused));
+  return true;
+}
+
+void SetAgreement::refuse(Pendings::iterator pending, Code code, const std::string& text,
+                          std::int32_t rank) {
+  SetRefusedDecision why{pending->first.first,
+                         {},
+                         code,
+                         set_phrase(pending->first.first, pending->first.second) +
+                             " cannot open: " + text,
+                         pending->second.asked.begin()->second.place,
+                         rank};
+  for (const auto& [asker, asked] : pending->second.asked) why.told.push_back(asker);
+  decisions_.emplace_back(std::move(why));
+  pendings_.erase(pending);
+}
+
+void SetAgreement::open(Pendings::iterator pending) {
+  const Ranks ranks = pending->first.second;
+  std::vector<std::int64_t> memory;
+  std::set<std::int32_t> hosts;
+  for (const auto& [rank, asked] : pending->second.asked) {
+    if (!hosts.insert(shape_.host_of(rank)).second) continue;
+    if (asked.memory < 0) {
+      return refuse(pending, Code::kOutOfMemory, "rank " + std::to_string(rank) +
+                                                     " has no memory for it: " + asked.trouble,
+                    rank);
+    }
+    memory.push_back(asked.memory);
+  }
+  const std::int32_t number = free_number();
+  if (number < 0) {
+    return refuse(pending, Code::kUnsupported,
+                  std::to_string(kMostSets) + " process sets of this job are open: close some", -1);
+  }
+  decisions_.emplace_back(SetDecision{number, pending->first.first, ranks, std::move(memory)});
+  open_[number].ranks = {ranks.begin(), ranks.end()};
+  pendings_.erase(pending);
+}
+
+std::int32_t SetAgreement::free_number() const {
+  std::int32_t number = 1;
+  for (const auto& [taken, set] : open_) {
+    if (taken != number) break;
+    ++number;
+  }
+  return number <= kMostSets ? number : -1;
+}
+
+void SetAgreement::on_ended(std::int32_t rank, std::int32_t number) {
+  const auto set = open_.find(number);
+  if (set == open_.end()) return;
+  set->second.ranks.erase(rank);
+  if (!set->second.ranks.empty()) return;
+  open_.erase(set);
+  decisions_.emplace_back(SetEndedDecision{number});
+}
+
+void SetAgreement::on_closing(std::int32_t rank) {
+  left_.insert(rank);
+  for (auto next = pendings_.begin(); next != pendings_.end();) {
+    const auto pending = next++;
+    if (!has(pending->first.second, rank)) continue;
+    refuse(pending, Code::kClosed, "rank " + std::to_string(rank) + " has closed its engine", rank);
+  }
+}
+
+// ---- what is late ----
+
+std::vector<std::int32_t> SetAgreement::missing_of(const Pendings::value_type& pending) {
+  Ranks missing;
+  for (const std::int32_t rank : pending.first.second) {
+    if (!pending.second.asked.contains(rank)) missing.push_back(rank);
+  }
+  return missing;
+}
+
+void SetAgreement::check(Instant now) {
+  for (auto next = pendings_.begin(); next != pendings_.end();) {
+    const auto pending = next++;
+    const base::Nanoseconds waited = now - pending->second.since;
+    if (waited < warning_ && waited < failure_) continue;
+    const Ranks missing = missing_of(*pending);
+    if (waited >= failure_) {
+      refuse(pending, Code::kDeadline,
+             base::ranks_phrase(missing) + " did not open it within " + base::seconds_text(waited) +
+                 ". This is the deadline of RONDE_STALL_FAILURE_SECONDS",
+             missing.front());
+    } else if (!std::exchange(pending->second.reported, true)) {
+      decisions_.emplace_back(NoticeDecision{
+          set_phrase(pending->first.first, pending->first.second) + " has waited " +
+          base::seconds_text(waited) + " for " + base::ranks_phrase(missing) + " to open it"});
+    }
+  }
+}
+
+Instant SetAgreement::due() const {
+  Instant due = base::kNever;
+  const auto at = [](Instant since, base::Nanoseconds span) {
+    return span >= base::kNever - since ? base::kNever : since + span;
+  };
+  for (const auto& [key, pending] : pendings_) {
+    due = std::min(due, at(pending.since, failure_));
+    if (!pending.reported) due = std::min(due, at(pending.since, warning_));
+  }
+  return due;
+}
+
+}  // namespace ronde::runtime
