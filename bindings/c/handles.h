@@ -29,8 +29,9 @@ struct ronde_local_job {
 };
 
 struct ronde_engine {
-  std::shared_ptr<ronde::runtime::Engine> engine;
+  std::shared_ptr<ronde::runtime::Engine> engine;  // nullptr on a rank outside of a process set
   pid_t pid;
+  std::string outside_of{};  // there: the name of the set
 };
 
 struct ronde_buffer {
@@ -47,6 +48,17 @@ struct ronde_work {
 };
 
 namespace ronde::bindings {
+
+// The engine of a handle that can be used.
+inline base::Result<runtime::Engine*> engine_of(const ronde_engine* handle) {
+  if (handle == nullptr) {
+    return base::Status::error(base::Code::kInvalidArgument, "engine is a null pointer");
+  }
+  if (handle->engine != nullptr) return handle->engine.get();
+  return base::Status::error(base::Code::kInvalidArgument,
+                             "this rank is not in process set '" + handle->outside_of +
+                                 "': only the ranks of the set may use it");
+}
 
 // Without memory for the text only the code is reported.
 inline ronde_status report(const base::Status& status, ronde_error** error) noexcept {

@@ -20,6 +20,7 @@ using ronde::base::kOperations;
 using ronde::base::Operation;
 using ronde::base::Status;
 using ronde::bindings::defaults_of;
+using ronde::bindings::engine_of;
 using ronde::bindings::guarded;
 using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
@@ -37,7 +38,7 @@ ronde_status submit(ronde_engine* engine, Operation operation, const ronde_reque
                     std::optional<int32_t> count, Gets gets, ronde_work** work,
                     ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    if (engine == nullptr) return null_argument("engine");
+    RONDE_RETURN_IF_ERROR(engine_of(engine).status());
     if (gets != Gets::kNothing && work == nullptr) return null_argument("work");
     RONDE_ASSIGN_OR_RETURN(auto submission, count ? translate_group(operation, requests, *count)
                                                   : translate(operation, requests));

@@ -32,6 +32,7 @@ using ronde::base::Code;
 using ronde::base::Result;
 using ronde::base::Status;
 using ronde::bindings::defaults_of;
+using ronde::bindings::engine_of;
 using ronde::bindings::guarded;
 using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
@@ -229,20 +230,25 @@ ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error) {
   // A forked child has no background thread to join, so it leaves its copy as it is.
   if (engine->pid != ::getpid()) return RONDE_OK;
   const std::unique_ptr<ronde_engine> owner(engine);
+  if (owner->engine == nullptr) return RONDE_OK;
   return guarded(error, [&] { return owner->engine->close(); });
 }
 
 int32_t ronde_rank(const ronde_engine* engine) {
-  return engine == nullptr ? -1 : engine->engine->rank();
+  if (engine == nullptr) return -1;
+  return engine->engine == nullptr ? -1 : engine->engine->rank();
 }
 int32_t ronde_size(const ronde_engine* engine) {
-  return engine == nullptr ? -1 : engine->engine->size();
+  if (engine == nullptr) return -1;
+  return engine->engine == nullptr ? 0 : engine->engine->size();
 }
 int32_t ronde_local_rank(const ronde_engine* engine) {
-  return engine == nullptr ? -1 : engine->engine->local_rank();
+  if (engine == nullptr) return -1;
+  return engine->engine == nullptr ? -1 : engine->engine->local_rank();
 }
 int32_t ronde_local_size(const ronde_engine* engine) {
-  return engine == nullptr ? -1 : engine->engine->local_size();
+  if (engine == nullptr) return -1;
+  return engine->engine == nullptr ? 0 : engine->engine->local_size();
 }
 
 void ronde_statistics_init_sized(ronde_statistics* statistics, size_t struct_size) {
@@ -252,10 +258,10 @@ void ronde_statistics_init_sized(ronde_statistics* statistics, size_t struct_siz
 ronde_status ronde_engine_statistics(const ronde_engine* engine, ronde_statistics* statistics,
                                      ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    if (engine == nullptr) return null_argument("engine");
+    RONDE_ASSIGN_OR_RETURN(Engine* const asked, engine_of(engine));
     const auto read = read_struct(statistics, "ronde_statistics");
     RONDE_RETURN_IF_ERROR(read.status());
-    const ronde::runtime::Statistics now = engine->engine->statistics();
+    const ronde::runtime::Statistics now = asked->statistics();
     ronde_statistics result{};
     result.struct_size = statistics->struct_size;
     result.batches = now.batches;
@@ -274,9 +280,9 @@ ronde_status ronde_engine_statistics(const ronde_engine* engine, ronde_statistic
 ronde_status ronde_engine_describe(const ronde_engine* engine, const char** text,
                                    ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    if (engine == nullptr) return null_argument("engine");
+    RONDE_ASSIGN_OR_RETURN(Engine* const asked, engine_of(engine));
     if (text == nullptr) return null_argument("text");
-    RONDE_ASSIGN_OR_RETURN(*text, engine->engine->describe());
+    RONDE_ASSIGN_OR_RETURN(*text, asked->describe());
     return {};
   });
 }
@@ -286,11 +292,11 @@ ronde_status ronde_engine_describe(const ronde_engine* engine, const char** text
 ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes, ronde_buffer** buffer,
                                    ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    if (engine == nullptr) return null_argument("engine");
+    RONDE_ASSIGN_OR_RETURN(Engine* const asked, engine_of(engine));
     if (buffer == nullptr) return null_argument("buffer");
     RONDE_ASSIGN_OR_RETURN(const auto size,
                            ronde::base::try_narrow<int64_t>(bytes, "the size of a buffer"));
-    RONDE_ASSIGN_OR_RETURN(auto allocated, engine->engine->allocate(ronde::base::Bytes(size)));
+    RONDE_ASSIGN_OR_RETURN(auto allocated, asked->allocate(ronde::base::Bytes(size)));
     *buffer = new ronde_buffer{std::move(allocated)};
     return {};
   });

@@ -39,7 +39,11 @@ class BoardBuffer {
   }
   BoardBuffer(const BoardBuffer&) = delete;
   BoardBuffer& operator=(const BoardBuffer&) = delete;
-  ~BoardBuffer() { memory_->arena().release(bytes_.data()); }
+  ~BoardBuffer() {
+    if (!kept_) memory_->arena().release(bytes_.data());
+  }
+  // It stays taken, as long as the board is there: others may use it after this object.
+  void keep() { kept_ = true; }
 
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
 
@@ -49,6 +53,7 @@ class BoardBuffer {
 
   const std::shared_ptr<BoardMemory> memory_;
   const std::span<std::byte> bytes_;
+  bool kept_ = false;
 };
 
 }  // namespace ronde::runtime

@@ -86,7 +86,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   base::Result<std::shared_ptr<Engine>> split(std::int64_t color, const std::string& name,
                                               const std::string& place = {});
   // The ranks of the process set in the numbers of the job; empty if this is none.
-  [[nodiscard]] std::vector<std::int32_t> ranks_of_job() const;
+  [[nodiscard]] const std::vector<std::int32_t>& ranks_of_job() const;
 
   // Puts a tensor in flight and returns at once. With an error no work exists, and the memory is
   // the caller's again.

@@ -68,8 +68,9 @@ collectives::FailureRecord told_to_job(const SetIdentity& set, collectives::Fail
 
 }  // namespace
 
-std::vector<std::int32_t> Engine::ranks_of_job() const {
-  return within_ ? within_->identity.ranks : std::vector<std::int32_t>();
+const std::vector<std::int32_t>& Engine::ranks_of_job() const {
+  static const std::vector<std::int32_t> kNone;
+  return within_ ? within_->identity.ranks : kNone;
 }
 
 // ---- opening ----

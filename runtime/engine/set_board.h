@@ -29,6 +29,8 @@ class SetMemory {
                                                        const collectives::BoardGeometry& geometry);
   // Where it lies, from the beginning of all arenas of the host.
   [[nodiscard]] std::int64_t offset() const { return offset_; }
+  // Not freed: other ranks may use it still.
+  void keep() { buffer_->keep(); }
 
  private:
   SetMemory(std::unique_ptr<BoardBuffer> buffer, std::int64_t offset)

@@ -11,6 +11,12 @@ using base::Code;
 using base::MutexLock;
 using base::Status;
 
+// This rank has left; others may still be in their sets.
+SetOpenings::~SetOpenings() {
+  const MutexLock lock(mutex_);
+  for (const auto& [number, memory] : memory_) memory->keep();
+}
+
 Status SetOpenings::begin(const SetOpeningPtr& opening) {
   const MutexLock lock(mutex_);
   RONDE_RETURN_IF_ERROR(shut_);

@@ -36,6 +36,10 @@ class SetOpenings {
  public:
   using Complete = std::function<void(Completion&)>;
 
+  SetOpenings() = default;
+  SetOpenings(const SetOpenings&) = delete;
+  SetOpenings& operator=(const SetOpenings&) = delete;
+  ~SetOpenings();
   // An error if this rank has, or opens, one of that name.
   base::Status begin(const SetOpeningPtr& opening);
   // This rank has closed it, or will not open it after all: the name is free.

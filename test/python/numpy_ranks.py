@@ -4,6 +4,7 @@
 import gc
 import os
 import threading
+import types
 import unittest
 import unittest.mock
 import weakref
@@ -173,9 +174,8 @@ class Names(unittest.TestCase):
 
     def test_what_is_missing_says_so(self):
         one = numpy.ones(1)
-        for name, call in (("add_process_set", lambda: ronde.add_process_set([0])),
-                           ("process set", lambda: ronde.allreduce(one, process_set=object())),
-                           ("ProcessSet", lambda: ronde.ProcessSet([0])),
+        communicator = types.SimpleNamespace(Get_rank=None)
+        for name, call in (("mpi_comm", lambda: ronde.ProcessSet(communicator)),
                            ("Adasum", lambda: ronde.allreduce(one, op=ronde.Adasum)),
                            ("elastic", lambda: ronde.elastic), ("start_timeline", lambda: ronde.start_timeline("x")),
                            ("sub-communicators", lambda: ronde.init(comm=[0]))):
@@ -185,6 +185,43 @@ class Names(unittest.TestCase):
             _ = ronde.unheard_of
         self.assertEqual(ronde.allreduce(one, process_set=ronde.global_process_set).tolist(), [1])
         self.assertEqual(ronde.global_process_set.ranks, list(range(self.size)))
+
+    def test_process_sets_reduce_among_themselves(self):
+        even, odd = list(range(0, self.size, 2)), list(range(1, self.size, 2))
+        if not odd:  # that is everybody
+            self.assertRaises(ronde.InvalidArgument, ronde.add_process_set, even)
+            return
+        sets = [ronde.add_process_set(even), ronde.add_process_set(ronde.ProcessSet(odd))]
+        mine = sets[self.rank % 2]
+        self.assertEqual((mine.included(), mine.size(), mine.rank()),
+                         (True, len(mine.ranks), mine.ranks.index(self.rank)))
+        for _ in range(3):  # unnamed ones are numbered in each set by itself
+            value = numpy.full(5, self.rank + 1.0)
+            self.assertEqual(ronde.allreduce(value, op=ronde.Sum, process_set=mine).tolist(),
+                             [sum(mine.ranks) + len(mine.ranks)] * 5)
+            if self.rank % 2 == 0:
+                ronde.barrier(process_set=mine)
+        self.assertEqual(ronde.allgather(numpy.array([self.rank]), process_set=mine).tolist(), mine.ranks)
+        last = mine.ranks[-1]
+        self.assertEqual(ronde.broadcast(numpy.array([self.rank]), last, process_set=mine).tolist(), [last])
+        self.assertEqual(ronde.broadcast_object(self.rank, last, process_set=mine), last)
+        self.assertEqual(ronde.allgather_object(self.rank, process_set=mine), mine.ranks)
+        rows = numpy.full(len(mine.ranks), self.rank)
+        self.assertEqual(ronde.alltoall(rows, process_set=mine).tolist(), mine.ranks)
+        self.assertEqual(ronde.reducescatter(rows, op=ronde.Sum, process_set=mine).tolist(), [sum(mine.ranks)])
+        with self.assertRaisesRegex(ronde.InvalidArgument, "is there already"):
+            ronde.add_process_set(even)
+        with self.assertRaisesRegex(ronde.InvalidArgument, f"rank {self.rank} is not in ProcessSet"):
+            ronde.allreduce(value, process_set=sets[1 - self.rank % 2])
+        with self.assertRaisesRegex(ronde.InvalidArgument, "is not in ProcessSet"):
+            ronde.broadcast(value, 1 - self.rank % 2, process_set=mine)
+        self.assertFalse(ronde.remove_process_set(ronde.global_process_set))
+        for one in sets:
+            self.assertTrue(ronde.remove_process_set(one))
+            self.assertFalse(ronde.remove_process_set(one))
+        with self.assertRaisesRegex(ronde.InvalidArgument, "has not been added"):
+            ronde.allreduce(value, process_set=mine)
+        self.assertIsNone(mine.size())
 
     def test_what_is_built_and_used_of_mpi(self):
         by_mpi = "OMPI_COMM_WORLD_SIZE" in os.environ

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, InvalidArgument, Op, Request, Statistics,
                        Status, call)
+from ._local_job import LocalJob
 from ._store import Store, StoreFunctions
 from ._works import _Flight
 
@@ -105,18 +106,6 @@ def _place(remark: str = "") -> tuple[Optional[bytes], int]:
     return None, 0
 
 
-class LocalJob:
-    """A job of `size` ranks whose engines all live in this process, for tests: each is opened in a thread of its own
-    with Engine(job, rank)."""
-
-    def __init__(self, size: int) -> None:
-        self._pointer = ctypes.c_void_p()
-        call(LIBRARY.ronde_local_job_create, size, ctypes.byref(self._pointer))
-
-    def __del__(self) -> None:
-        LIBRARY.ronde_local_job_release(self._pointer)
-
-
 def _copy_environment() -> None:
     """What an engine has changed in the environment, which os.environ, a copy, does not see: the mark by which children
     know whose children they are, and the secret that is gone."""
@@ -139,13 +128,6 @@ class Engine:
         torchrun or whatever else has started the process; rank `rank` of a LocalJob; or, where the program says so
         itself, rank `rank` of `size` that meet over a store. The engines of a process are opened in one order on all
         ranks, or have each a `name`."""
-        self._pointer: Optional[ctypes.c_void_p] = None
-        self._pid = os.getpid()
-        self._lock = threading.Lock()  # submissions against close()
-        self._in_flight: set[_Flight] = set()
-        self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
-        self._names_since_a_wait: set[str] = set()
-        self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=256)  # what _refuse() has submitted
         options = EngineOptions()
         LIBRARY.ronde_engine_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         if job is not None:
@@ -168,7 +150,16 @@ class Engine:
             if functions is not None:
                 functions.release()
         _copy_environment()
-        self._pointer = pointer
+        self._begin(pointer)
+
+    def _begin(self, pointer: ctypes.c_void_p) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()  # submissions against close()
+        self._in_flight: set[_Flight] = set()
+        self._dropped: list[_Flight] = []  # in flight, and nobody will ask for the result
+        self._names_since_a_wait: set[str] = set()
+        self._refused: "collections.deque[_Flight]" = collections.deque(maxlen=256)  # what _refuse() has submitted
+        self._pointer: Optional[ctypes.c_void_p] = pointer
         self._rank = LIBRARY.ronde_rank(pointer)
         self._size = LIBRARY.ronde_size(pointer)
         self._local_rank = LIBRARY.ronde_local_rank(pointer)
@@ -199,6 +190,30 @@ class Engine:
     def is_open(self) -> bool:
         """Whether operations are possible: neither closed, nor another process's, as in a forked child."""
         return self._pointer is not None and self._pid == os.getpid()
+
+    def subset(self, ranks: Sequence[int], name: str):
+        """An engine of some of the ranks, numbered anew in ascending order: a process set, which makes progress by
+        itself, and whose operations have names of their own. Each of these ranks calls it and waits for the others. On
+        another rank it returns at once, an engine of size 0 that refuses every operation."""
+        numbers = [int(rank) for rank in ranks]
+        file, line = _place()
+        pointer = ctypes.c_void_p()
+        call(LIBRARY.ronde_engine_subset, self._handle(), (ctypes.c_int32 * max(1, len(numbers)))(*numbers),
+             len(numbers), name.encode(), file, line, ctypes.byref(pointer))
+        return self._of_set(pointer)
+
+    def split(self, color: int, name: str):
+        """Every rank calls it: those of one color get the process set "<name>.<color>", and those of a color below 0 an
+        engine of size 0."""
+        file, line = _place()
+        pointer = ctypes.c_void_p()
+        call(LIBRARY.ronde_engine_split, self._handle(), color, name.encode(), file, line, ctypes.byref(pointer))
+        return self._of_set(pointer)
+
+    def _of_set(self, pointer: ctypes.c_void_p):
+        engine = type(self).__new__(type(self))
+        engine._begin(pointer)
+        return engine
 
     def describe(self) -> str:
         """The table of ranks for people: where each of them runs, and what it talks to over which transport."""

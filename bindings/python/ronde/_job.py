@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import threading
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy
 
@@ -32,6 +32,7 @@ class _Job:
         self.hosts = _Hosts(0, 1, True)
         self.lock = threading.Lock()
         self.unnamed: "collections.Counter[str]" = collections.Counter()
+        self.add_sets: Callable[[Any], None] = lambda process_sets: None
 
 
 _job = _Job()
@@ -45,16 +46,20 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+def add_at_start(add_sets: Callable[[Any], None]) -> None:
+    """What init() calls with the process sets that it was given."""
+    _job.add_sets = add_sets
+
+
 def init(comm: Any = None, process_sets: Any = None) -> None:
     """Joins the MPI job, starting MPI if the program has not; alone it is a job of one. Waits until every rank has
     called it, at most RONDE_START_TIMEOUT_SECONDS. A second call does nothing until shutdown().
 
-    comm, process_sets: Horovod's parameters, which Ronde lacks: leave them out.
+    comm: Horovod's parameter, which Ronde lacks: leave it out. process_sets: a list of ProcessSet, the same on all
+    ranks, that add_process_set() would take; or "dynamic", which changes nothing.
     """
     if comm:
         raise NotImplementedError("init(comm): sub-communicators. Ronde's job has all ranks; leave comm out")
-    if process_sets:
-        raise NotImplementedError("init(process_sets): process sets. Ronde has none yet")
     with _job.lock:
         if _job.engine is not None and _job.engine.is_open:
             return
@@ -62,6 +67,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         _job.hosts = _find_hosts(engine)
         _job.unnamed.clear()
         _job.engine = engine
+    if process_sets:
+        _job.add_sets(process_sets)
 
 
 def _find_hosts(engine: Engine) -> _Hosts:
@@ -93,13 +100,15 @@ def current_engine() -> Engine:
     return engine
 
 
-def name_of(operation: str, name: Optional[str]) -> str:
-    """The name that the ranks agree on: unnamed operations are numbered, so that every rank calls them in one order."""
+def name_in(unnamed: "Optional[collections.Counter[str]]", operation: str, name: Optional[str]) -> str:
+    """The name that the ranks agree on: unnamed operations are numbered, so that every rank calls them in one order.
+    unnamed: the numbers of a process set; None: those of the job."""
     if name is not None:
         return f"{operation}.{name}"
     with _job.lock:
-        _job.unnamed[operation] += 1
-        return f"{operation}.noname.{_job.unnamed[operation]}"
+        numbers = _job.unnamed if unnamed is None else unnamed
+        numbers[operation] += 1
+        return f"{operation}.noname.{numbers[operation]}"
 
 
 def agree_on_numbers() -> None:

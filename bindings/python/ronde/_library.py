@@ -169,6 +169,8 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_statistics_init_sized": (None, [POINTER(Statistics), c_size_t]),
         "ronde_engine_statistics": (status, [handle, POINTER(Statistics), out]),
         "ronde_engine_describe": (status, [handle, POINTER(c_char_p), out]),
+        "ronde_engine_subset": (status, [handle, POINTER(c_int32), c_int32, c_char_p, c_char_p, c_int32, out, out]),
+        "ronde_engine_split": (status, [handle, c_int64, c_char_p, c_char_p, c_int32, out, out]),
         "ronde_buffer_allocate": (status, [handle, c_size_t, out, out]),
         "ronde_buffer_memory": (c_void_p, [handle]), "ronde_buffer_release": (None, [handle]),
         "ronde_request_init_sized": (None, [POINTER(Request), c_size_t]),

@@ -2,64 +2,7 @@
 """What Horovod has and Ronde's runtime lacks, by name."""
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
-
-
-class ProcessSet:
-    """A subset of ranks. Ronde has none yet but that of all ranks, global_process_set."""
-
-    process_set_id: Optional[int] = None
-
-    def __init__(self, ranks: Sequence[int] = ()) -> None:
-        raise NotImplementedError("ProcessSet: Ronde has no process sets yet; only global_process_set")
-
-
-class _Everybody(ProcessSet):
-    process_set_id = 0
-
-    def __init__(self) -> None:
-        pass
-
-    @property
-    def ranks(self) -> list[int]:
-        """All ranks of the job."""
-        return list(range(self.size()))
-
-    def size(self) -> int:
-        """The number of ranks of the job."""
-        from ._job import size
-        return size()
-
-    def rank(self) -> int:
-        """This rank in the job."""
-        from ._job import rank
-        return rank()
-
-    def included(self) -> bool:
-        """True: every rank is in it."""
-        return True
-
-    def __repr__(self) -> str:
-        return "ronde.global_process_set"
-
-
-global_process_set = _Everybody()
-
-
-def require_everybody(process_set: Any) -> None:
-    """Raises NotImplementedError for anything but global_process_set."""
-    if process_set is not global_process_set:
-        raise NotImplementedError("process sets: Ronde has none yet; leave process_set out")
-
-
-def add_process_set(process_set: Any) -> ProcessSet:
-    """Not there yet: raises NotImplementedError."""
-    raise NotImplementedError("add_process_set(): Ronde has no process sets yet")
-
-
-def remove_process_set(process_set: Any) -> bool:
-    """Not there yet: raises NotImplementedError."""
-    raise NotImplementedError("remove_process_set(): Ronde has no process sets yet")
+from typing import Any
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:

@@ -177,8 +177,8 @@ class Engine(_engine.Engine):
         source = _arrays.memory(_arrays.contiguous(array))
         if not source.shape:
             raise InvalidArgument(f"'{name}': a scalar has no rows that could be scattered", tensor=name)
-        rest = source.shape[0] % self.size
-        rows = source.shape[0] // self.size + (1 if self.rank < rest else 0)
+        rows, rest = divmod(source.shape[0], max(1, self.size))  # the call itself refuses an engine of size 0
+        rows += 1 if self.rank < rest else 0
         if splits is not None and len(splits) == self.size:  # the call itself refuses others
             rows = max(0, splits[self.rank])
         target = _arrays.empty(source.owner, rows)

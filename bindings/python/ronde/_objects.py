@@ -7,11 +7,11 @@ from typing import Any, Callable, Optional
 
 import numpy
 
-from ._job import name_of, rank
+from ._job import rank
 from ._library import Error, Status
-from ._missing import ProcessSet, global_process_set
 from ._numpy import NumpyArrays
 from ._operations import Operations
+from ._process_sets import ProcessSet, engine_of, global_process_set, name_of
 
 _operations = Operations(NumpyArrays())
 
@@ -51,14 +51,17 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: Optional[str] = None,
                      process_set: ProcessSet = global_process_set) -> Any:
     """Returns rank root_rank's object, which is sent with pickle: as trustworthy as the ranks are. Where pickle does
     not take it, every rank gets an error."""
-    data = broadcast_bytes(lambda: pickle.dumps(obj), root_rank, name_of("object", name), process_set)
+    engine_of(process_set)  # without one nothing is counted
+    data = broadcast_bytes(lambda: pickle.dumps(obj), root_rank, name_of("object", name, process_set),
+                           process_set)
     return obj if rank() == root_rank else pickle.loads(data)
 
 
 def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """Returns the objects of all ranks, in rank order; they are sent with pickle. Where pickle does not take one,
     every rank gets an error."""
-    name = name_of("object", name)
+    engine_of(process_set)  # without one nothing is counted
+    name = name_of("object", name, process_set)
     data, failure = b"", None
     try:
         data = pickle.dumps(obj)
@@ -68,7 +71,7 @@ def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessS
     counts = _operations.allgather(numpy.array([size], numpy.int64), f"{name}.size", process_set)
     if failure:
         raise failure
-    failed = numpy.flatnonzero(counts == _FAILED).tolist()
+    failed = [process_set.ranks[one] for one in numpy.flatnonzero(counts == _FAILED).tolist()]
     if failed:
         raise _not_serialized(failed, name)
     everything = _operations.allgather(numpy.frombuffer(data, numpy.uint8), f"{name}.bytes", process_set)

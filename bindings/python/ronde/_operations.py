@@ -7,10 +7,9 @@ from typing import Any, Callable, Generic, Optional, Sequence
 
 from ._arrays import Array, Arrays, Lane
 from ._compression import Compression, Compressor
-from ._engine import Reduction, supported
-from ._job import current_engine, name_of
+from ._engine import Engine, Reduction, supported
 from ._library import InvalidArgument, Op
-from ._missing import ProcessSet, global_process_set, require_everybody
+from ._process_sets import ProcessSet, engine_of, global_process_set, name_of, rank_in
 from ._works import Output, Work, _Flight
 
 def _op_of(average: Optional[bool], op: Optional[Op]) -> Op:
@@ -31,9 +30,8 @@ class Operations(Generic[Array]):
         self._arrays = arrays
 
     @staticmethod
-    def _or_tell(names: Sequence[str], taken: Callable[[], Any]) -> Any:
+    def _or_tell(engine: Engine, names: Sequence[str], taken: Callable[[], Any]) -> Any:
         """taken(). Where that refuses an array, the operations of these names are errors on the other ranks, too."""
-        engine = current_engine()
         try:
             return taken()
         except Exception as error:
@@ -42,7 +40,7 @@ class Operations(Generic[Array]):
 
     # ---- operations that reduce ----
 
-    def _lanes(self, tensors: Sequence[Array], names: Sequence[str], how: Reduction, compression: type[Compressor],
+    def _lanes(self, engine: Engine, tensors: Sequence[Array], names: Sequence[str], how: Reduction, compression: type[Compressor],
                in_place: bool) -> tuple[list[Lane[Array]], list[list[int]]]:
         """The tensors' lanes, and which of them are one unit: those that the runtime can take together. Where a tensor
         is refused, every unit is an error on the other ranks, too."""
@@ -63,13 +61,12 @@ class Operations(Generic[Array]):
             # One of no type that Ronde has is most likely of the type of others elsewhere, so of their unit.
             known = [unit for unit in units.values() if lanes[unit[0]] is not None] or list(units.values())
             firsts = [names[unit[0]] for unit in known]
-            current_engine()._refuse(firsts if len(names) == 1 else [f"group of {name}" for name in firsts], refused)
+            engine._refuse(firsts if len(names) == 1 else [f"group of {name}" for name in firsts], refused)
             raise refused
         return lanes, list(units.values())
 
-    def _start(self, operation: str, lanes: Sequence[Lane[Array]], units: Sequence[Sequence[int]], names: Sequence[str],
+    def _start(self, engine: Engine, operation: str, lanes: Sequence[Lane[Array]], units: Sequence[Sequence[int]], names: Sequence[str],
                how: Reduction, finish: Callable[[list[Array]], Any], **options: Any) -> Work:
-        engine = current_engine()
         flights: list[_Flight] = []
         work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
         for unit in units:  # where one is refused, the work is dropped with those before
@@ -80,14 +77,13 @@ class Operations(Generic[Array]):
     def _allreduce(self, tensors: Sequence[Array], in_place: bool, grouped: bool, average: Optional[bool],
                    name: Optional[str], op: Optional[Op], prescale: float, postscale: float, process_set: ProcessSet,
                    compression: type[Compressor], blocking: bool = False, weight: Optional[float] = None) -> Work:
-        require_everybody(process_set)
+        engine = engine_of(process_set)
         how = Reduction(_op_of(average, op), prescale, postscale, weight=weight)
-        current_engine()  # without one nothing is counted
         tensors = list(tensors)
-        base = name_of("grouped_allreduce" if grouped else "allreduce", name)
+        base = name_of("grouped_allreduce" if grouped else "allreduce", name, process_set)
         names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
-        lanes, units = self._lanes(tensors, names, how, compression, in_place)
-        return self._start("grouped_allreduce" if len(lanes) > 1 else "allreduce", lanes, units, names, how,
+        lanes, units = self._lanes(engine, tensors, names, how, compression, in_place)
+        return self._start(engine, "grouped_allreduce" if len(lanes) > 1 else "allreduce", lanes, units, names, how,
                            list if grouped else _only, blocking=blocking)
 
     def allreduce_async(self, tensor: Array, average: Optional[bool] = None, name: Optional[str] = None,
@@ -165,11 +161,10 @@ class Operations(Generic[Array]):
     def _reducescatter(self, tensors: Sequence[Array], grouped: bool, name: Optional[str], op: Op, prescale: float,
                        postscale: float, process_set: ProcessSet, compression: type[Compressor],
                        blocking: bool = False, weight: Optional[float] = None) -> Work:
-        require_everybody(process_set)
+        engine = engine_of(process_set)
         how = Reduction(supported(op), prescale, postscale, weight=weight)
-        engine = current_engine()
         tensors = list(tensors)
-        base = name_of("grouped_reducescatter" if grouped else "reducescatter", name)
+        base = name_of("grouped_reducescatter" if grouped else "reducescatter", name, process_set)
         names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
 
         def lane(tensor: Array) -> Lane[Array]:
@@ -180,8 +175,8 @@ class Operations(Generic[Array]):
             rows, rest = divmod(shape[0], engine.size)
             return Lane(self._arrays, tensor, how, compression, False, rows + (1 if engine.rank < rest else 0))
 
-        lanes = self._or_tell(names, lambda: [lane(tensor) for tensor in tensors])
-        return self._start("reduce_scatter", lanes, [[i] for i in range(len(lanes))], names, how,
+        lanes = self._or_tell(engine, names, lambda: [lane(tensor) for tensor in tensors])
+        return self._start(engine, "reduce_scatter", lanes, [[i] for i in range(len(lanes))], names, how,
                            list if grouped else _only, blocking=blocking)
 
     def reducescatter_async(self, tensor: Array, name: Optional[str] = None, op: Op = Op.AVERAGE,
@@ -223,14 +218,13 @@ class Operations(Generic[Array]):
 
     def _gather(self, tensors: Sequence[Array], grouped: bool, name: Optional[str], process_set: ProcessSet,
                 blocking: bool = False) -> Work:
-        require_everybody(process_set)
-        engine = current_engine()
-        base = name_of("grouped_allgather" if grouped else "allgather", name)
+        engine = engine_of(process_set)
+        base = name_of("grouped_allgather" if grouped else "allgather", name, process_set)
         names = [f"{base}_{i}of{len(tensors)}" for i in range(len(tensors))] if grouped else [base]
         pick = list if grouped else _only
         flights: list[_Flight] = []
-        memories = self._or_tell(names, lambda: [self._arrays.memory(self._arrays.contiguous(tensor))
-                                                 for tensor in tensors])
+        memories = self._or_tell(engine, names, lambda: [self._arrays.memory(self._arrays.contiguous(tensor))
+                                                         for tensor in tensors])
         work = Work(engine, flights, lambda done: pick([self._arrays.output(Output(flight), memory.owner)
                                                         for flight, memory in zip(done, memories)]))
         for one, memory in zip(names, memories):
@@ -262,20 +256,20 @@ class Operations(Generic[Array]):
                    process_set: ProcessSet, finish: Callable[[list[Array]], Any] = list,
                    blocking: bool = False) -> Work:
         """Several tensors are one unit, those of each type."""
-        require_everybody(process_set)
-        current_engine()
-        lanes, units = self._lanes(tensors, names, Reduction(), Compression.none, in_place)
-        return self._start("grouped_broadcast" if len(lanes) > 1 else "broadcast", lanes, units, names, Reduction(),
-                           finish, root=int(root_rank), blocking=blocking)
+        engine, root = engine_of(process_set), rank_in(process_set, root_rank)
+        lanes, units = self._lanes(engine, tensors, names, Reduction(), Compression.none, in_place)
+        return self._start(engine, "grouped_broadcast" if len(lanes) > 1 else "broadcast", lanes, units, names,
+                           Reduction(), finish, root=root, blocking=blocking)
 
     def _broadcast_one(self, tensor: Array, in_place: bool, root_rank: int, name: Optional[str],
                        process_set: ProcessSet, blocking: bool = False) -> Work:
-        return self._broadcast([tensor], in_place, [name_of("broadcast", name)], root_rank, process_set, _only,
-                               blocking)
+        engine_of(process_set)  # without one nothing is counted
+        return self._broadcast([tensor], in_place, [name_of("broadcast", name, process_set)], root_rank, process_set,
+                               _only, blocking)
 
     def broadcast_async(self, tensor: Array, root_rank: int, name: Optional[str] = None,
                         process_set: ProcessSet = global_process_set) -> Work:
-        """A new array on every rank with the values of rank root_rank. All ranks give the same shape and type."""
+        """A new array on every rank with the values of rank root_rank, of the job, which is in the set. All ranks give the same shape and type."""
         return self._broadcast_one(tensor, False, root_rank, name, process_set)
 
     def broadcast(self, tensor: Array, root_rank: int, name: Optional[str] = None,
@@ -295,11 +289,10 @@ class Operations(Generic[Array]):
 
     def _alltoall(self, tensor: Array, splits: Any, name: Optional[str], process_set: ProcessSet,
                   blocking: bool = False) -> Work:
-        require_everybody(process_set)
-        engine = current_engine()
-        names = [name_of("alltoall", name)]
-        memory, rows = self._or_tell(names, lambda: (self._arrays.memory(self._arrays.contiguous(tensor)),
-                                                     None if splits is None else self._arrays.splits(splits)))
+        engine = engine_of(process_set)
+        names = [name_of("alltoall", name, process_set)]
+        memory, rows = self._or_tell(engine, names, lambda: (self._arrays.memory(self._arrays.contiguous(tensor)),
+                                                             None if splits is None else self._arrays.splits(splits)))
         if rows is not None and memory.shape and 0 <= sum(rows) < memory.shape[0]:
             memory = memory._replace(shape=(sum(rows), *memory.shape[1:]))  # Horovod sends the first rows too
         flight = engine._submit("all_to_all", names, [memory], [None], splits=rows, blocking=blocking)
@@ -325,10 +318,9 @@ class Operations(Generic[Array]):
         return self._alltoall(tensor, splits, name, process_set, True).wait()
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
-        """Returns when every rank has called it."""
-        require_everybody(process_set)
-        engine = current_engine()
-        flight = engine._meet(name_of("barrier", None), blocking=True)
+        """Returns when every rank of the set has called it."""
+        engine = engine_of(process_set)
+        flight = engine._meet(name_of("barrier", None, process_set), blocking=True)
         Work(engine, [flight], lambda _: None).wait()
 
     # ---- works ----

@@ -765,6 +765,48 @@ RONDE_API ronde_status ronde_prepared_output(const ronde_prepared* prepared, con
 /* Frees the operation; no call may be in flight. NULL is fine. Never fails. */
 RONDE_API void ronde_prepared_release(ronde_prepared* prepared);
 
+/* ---- process sets ----
+ * A process set is an engine of some ranks of another one, numbered anew in ascending order. All
+ * operations are possible in it, under names of its own (a name may be in flight in several sets at
+ * once), and it makes progress by itself: a set that stands still delays no other. Thread,
+ * descriptors and the memory of Buffers are the job's. In errors its ranks have their numbers in the
+ * set, whose name stands before them; the job's failure has those of the job, and is the set's.
+ * Tensors of a device pass through host memory.
+ *
+ *   int32_t ranks[2] = {0, 2};
+ *   ronde_engine* set = NULL;
+ *   status = ronde_engine_subset(engine, ranks, 2, "tensor parallel", NULL, 0, &set, &error);
+ *   ...                                      (on rank 1: an engine of size 0)
+ *   ronde_engine_close(set, NULL);
+ *
+ * Close a set with ronde_engine_close on each of its ranks; closing the job's engine closes its sets
+ * first (their handles are released as ever). A set of a set is one of the job, "<set>/<name>". */
+
+/* Opens the process set of `count` ranks of the engine, in whatever order; each of them calls it,
+ * with the same name (1 to 256 bytes) and ranks, and waits for the others. Its ranks may open several
+ * sets in any order from several threads, not in one. A rank that is not among them may call it too:
+ * it waits for nobody, and gets an engine whose size is 0 and whose rank is -1, which refuses every
+ * operation (RONDE_INVALID_ARGUMENT). Sets of one name that have a rank in common are not open at
+ * once. file, line: the place of the call in the caller's source, for errors; may be NULL.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: no ranks, one that is not there or there twice, no
+ * name; RONDE_DUPLICATE_NAME: this rank has one of that name; RONDE_MISMATCH: the ranks gave
+ * different ranks; RONDE_DEADLINE: one did not come within RONDE_STALL_FAILURE_SECONDS (a warning
+ * comes as for a tensor); RONDE_CLOSED: one has closed its engine; RONDE_OUT_OF_MEMORY: no room left
+ * of RONDE_BUFFER_BYTES; RONDE_UNSUPPORTED: 1,023 sets are open, or more than the tags of the
+ * transport can tell apart; the job's failure. */
+RONDE_API ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* ranks,
+                                           int32_t count, const char* name, const char* file,
+                                           int32_t line, ronde_engine** set, ronde_error** error);
+/* Every rank of the engine calls it: those of one color get the process set "<name>.<color>", and
+ * those of a color below 0 an engine of size 0.
+ * Returns: as ronde_engine_subset; submit codes, work codes. */
+RONDE_API ronde_status ronde_engine_split(ronde_engine* engine, int64_t color, const char* name,
+                                          const char* file, int32_t line, ronde_engine** set,
+                                          ronde_error** error);
+/* Returns the rank of the job that is `rank` in this process set; `rank` itself for an engine that is
+ * none; -1 where there is no such rank, and for NULL. */
+RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
+
 #ifdef __cplusplus
 }
 #endif

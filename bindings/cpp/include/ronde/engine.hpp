@@ -329,6 +329,34 @@ class Engine {
     return start(ronde_barrier_async, request);
   }
 
+  // ---- process sets ----
+  // The engine of some of these ranks, numbered anew in ascending order; ronde_engine_subset has
+  // all about it. Every one of them calls it and waits for the others. On other ranks it returns
+  // at once, an Engine of size 0 that refuses every operation by name.
+  //   ronde::Engine pair = engine.subset({0, 2}, "pair");
+  [[nodiscard]] Engine subset(const std::vector<int>& ranks, const std::string& name,
+                              std::source_location where = std::source_location::current()) {
+    ronde_engine* set = nullptr;
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_subset(get(), ranks.data(), static_cast<std::int32_t>(ranks.size()),
+                                       name.c_str(), where.file_name(),
+                                       static_cast<std::int32_t>(where.line()), &set, &error));
+    return Engine(set);
+  }
+  // Every rank calls it: those of one color get the process set "<name>.<color>", and those of a
+  // color below 0 an Engine of size 0.
+  //   ronde::Engine row = engine.split(engine.rank() / 4, "row");
+  [[nodiscard]] Engine split(std::int64_t color, const std::string& name,
+                             std::source_location where = std::source_location::current()) {
+    ronde_engine* set = nullptr;
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_split(get(), color, name.c_str(), where.file_name(),
+                                      static_cast<std::int32_t>(where.line()), &set, &error));
+    return Engine(set);
+  }
+  // Which rank of the job is `rank` in this process set.
+  [[nodiscard]] int rank_of_job(int rank) const { return ronde_rank_of_job(get(), rank); }
+
   // What this rank has done since it opened; ronde_statistics has the units.
   [[nodiscard]] ronde_statistics statistics() const {
     ronde_statistics statistics;
@@ -364,6 +392,7 @@ class Engine {
   }
 
  private:
+  explicit Engine(ronde_engine* opened) : engine_(opened) {}
   void open(const ronde_engine_options& options) {
     detail::ErrorSlot error;
     ronde_engine* engine = nullptr;
@@ -376,6 +405,7 @@ class Engine {
     const auto ranks = static_cast<std::size_t>(size());
     const auto mine = static_cast<std::size_t>(rank());
     // The call itself refuses splits that are wrong, and says more about them.
+    if (ranks == 0) return;
     if (!splits.empty() && (splits.size() != ranks || splits[mine] < 0)) return;
     const std::size_t share = splits.empty() ? input / ranks + (mine < input % ranks ? 1U : 0U)
                                              : static_cast<std::size_t>(splits[mine]);

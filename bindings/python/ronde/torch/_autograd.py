@@ -7,10 +7,9 @@ from typing import Any, Callable, Optional, Sequence
 import torch
 
 from .._compression import Compression, Compressor
-from .._job import rank, size
 from .._library import Op
-from .._missing import ProcessSet, global_process_set
 from .._operations import Operations, _op_of
+from .._process_sets import ProcessSet, engine_of, global_process_set, rank_in
 
 Tensors = Sequence[torch.Tensor]
 
@@ -108,7 +107,7 @@ class TorchOperations(Operations[torch.Tensor]):
 
         def back(gradients: Tensors) -> list[torch.Tensor]:
             _require_linear(op)
-            factor = prescale_factor * postscale_factor * (size() if op == Op.SUM else 1)
+            factor = prescale_factor * postscale_factor * (engine_of(process_set).size if op == Op.SUM else 1)
             gathered = Operations.grouped_allgather(self, gradients, _grad_name(name), process_set)
             return gathered if factor == 1 else [one * factor for one in gathered]
 
@@ -130,8 +129,10 @@ class TorchOperations(Operations[torch.Tensor]):
         def back(gradients: Tensors) -> list[torch.Tensor]:
             rows = torch.tensor([[tensor.shape[0] for tensor in tensors]])
             of_rows = None if name is None else f"{_grad_name(name)}.rows"
-            before = Operations.allgather(self, rows, of_rows)[:rank()].sum(0).tolist()
-            averages = Operations.grouped_allreduce(self, gradients, None, _grad_name(name), op=Op.AVERAGE)
+            all_rows = Operations.allgather(self, rows, of_rows, process_set)
+            before = all_rows[:engine_of(process_set).rank].sum(0).tolist()
+            averages = Operations.grouped_allreduce(self, gradients, None, _grad_name(name), op=Op.AVERAGE,
+                                                    process_set=process_set)
             return [average.narrow(0, start, tensor.shape[0])
                     for average, start, tensor in zip(averages, before, tensors)]
 
@@ -144,8 +145,10 @@ class TorchOperations(Operations[torch.Tensor]):
             return [Operations.broadcast(self, inputs[0], root_rank, name, process_set)]
 
         def back(gradients: Tensors) -> list[torch.Tensor]:
-            average = Operations.allreduce(self, gradients[0], None, _grad_name(name), op=Op.AVERAGE)
-            return [average if rank() == root_rank else torch.zeros_like(average)]
+            average = Operations.allreduce(self, gradients[0], None, _grad_name(name), op=Op.AVERAGE,
+                                           process_set=process_set)
+            is_root = engine_of(process_set).rank == rank_in(process_set, root_rank)
+            return [average if is_root else torch.zeros_like(average)]
 
         return _Through.apply(forth, back, tensor)[0] if _is_recorded([tensor]) else forth([tensor])[0]
 
@@ -153,9 +156,10 @@ class TorchOperations(Operations[torch.Tensor]):
                  process_set: ProcessSet = global_process_set) -> Any:
         """alltoall_async() that waits. Its gradient goes back to where the rows came from."""
         rows = tensor.shape[0] if isinstance(tensor, torch.Tensor) and tensor.dim() > 0 else 1
-        if not _is_recorded([tensor]) or (splits is None and rows % size() != 0):  # the latter is refused
+        size = engine_of(process_set).size
+        if not _is_recorded([tensor]) or (splits is None and rows % size != 0):  # the latter is refused
             return super().alltoall(tensor, splits, name, process_set)
-        sent = [rows // size()] * size() if splits is None else self._arrays.splits(splits)
+        sent = [rows // size] * size if splits is None else self._arrays.splits(splits)
         received: list[torch.Tensor] = []
 
         def forth(inputs: Tensors) -> list[torch.Tensor]:

@@ -9,10 +9,10 @@ from typing import Any, Callable, Iterable, Optional, Union
 
 import torch
 
-from .._job import current_engine, size
+from .._job import current_engine
 from .._library import Error, InvalidArgument, Op, Status
-from .._missing import ProcessSet, global_process_set, require_everybody
 from .._objects import allgather_object, broadcast_bytes, broadcast_object
+from .._process_sets import ProcessSet, engine_of, global_process_set
 from ._autograd import TorchOperations
 from ._tensors import TorchArrays, require_dense
 
@@ -162,14 +162,14 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: Op = O
                            process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
     """Averages or sums a sparse tensor over the ranks, by gathering what is not zero. Call what it returns to wait; the
     result is sparse, and not coalesced."""
-    require_everybody(process_set)
+    size = engine_of(process_set).size
     if op not in (Op.AVERAGE, Op.SUM):
         raise NotImplementedError("sparse_allreduce_async() has Average and Sum alone")
-    indices = operations.allgather_async(tensor._indices().t(), name and f"{name}.indices")
-    values = operations.allgather_async(tensor._values(), name and f"{name}.values")
+    indices = operations.allgather_async(tensor._indices().t(), name and f"{name}.indices", process_set)
+    values = operations.allgather_async(tensor._values(), name and f"{name}.values", process_set)
 
     def wait() -> torch.Tensor:
-        everything = values.wait() / size() if op == Op.AVERAGE else values.wait()
+        everything = values.wait() / size if op == Op.AVERAGE else values.wait()
         return torch.sparse_coo_tensor(indices.wait().t(), everything, tensor.shape)
 
     return wait

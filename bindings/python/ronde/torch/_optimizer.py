@@ -12,9 +12,8 @@ import torch
 
 from .._compression import Compression, Compressor
 from .._engine import STEP, Step, supported
-from .._job import size
 from .._library import InvalidArgument, Op
-from .._missing import ProcessSet, global_process_set, require_everybody
+from .._process_sets import ProcessSet, global_process_set, takes_part
 from ._functions import operations, sparse_allreduce_async
 
 Unit = tuple[torch.Tensor, ...]  # parameters whose gradients are averaged together
@@ -26,8 +25,9 @@ class _Averager:
     last time in this step, and what is left when the step ends."""
 
     def __init__(self, op: Op, compression: type[Compressor], passes: int, predivide: float,
-                 sparse_as_dense: bool) -> None:
-        self.how = {"op": op, "compression": compression}
+                 sparse_as_dense: bool, process_set: ProcessSet) -> None:
+        self.how: dict[str, Any] = {"op": op, "compression": compression, "process_set": process_set}
+        self.process_set = process_set
         if op == Op.AVERAGE:
             self.how.update(prescale_factor=1.0 / predivide, postscale_factor=predivide)
         self.passes = passes
@@ -63,10 +63,11 @@ class _Averager:
     def end_step(self, number: int) -> None:
         """The step that ends has this number, which its gradients had no chance to carry if begin_step() has not said
         it: the ranks compare it beside them, before any of them steps."""
-        if self.number is None and size() > 1 and self.units:
+        if self.number is None and takes_part(self.process_set) and self.units:
             first = self.names[next(iter(self.units))]
             with self._in_step(Step(number, True)):
-                work = operations.allreduce_async_(torch.zeros(1), name=f"step of {first}", op=Op.SUM)
+                work = operations.allreduce_async_(torch.zeros(1), name=f"step of {first}", op=Op.SUM,
+                                                    process_set=self.process_set)
             self.works[()] = [work.wait]
         elif self.number not in (None, number):
             raise InvalidArgument(f"step(number={number}): begin_step() has said {self.number}")
@@ -137,7 +138,7 @@ class _Averager:
         gradient = parameter.grad
         if gradient._nnz() == 0:  # zero_grad() may leave one without rows of any length
             gradient = _sparse_rows(torch.zeros_like(parameter))
-        wait = sparse_allreduce_async(gradient, self.names[parameter], self.how["op"])
+        wait = sparse_allreduce_async(gradient, self.names[parameter], self.how["op"], self.process_set)
 
         def finish() -> None:
             parameter.grad = wait()
@@ -258,11 +259,13 @@ class _Distributed:
     def _averaged(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
         self._average(goes_on=True)
-        if size() == 1 or not isinstance(loss, (torch.Tensor, numbers.Real)):
+        process_set = self._averager.process_set
+        if not takes_part(process_set) or not isinstance(loss, (torch.Tensor, numbers.Real)):
             return loss
         tensor = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
         first = self._parameter_names[self.param_groups[0]["params"][0]]
-        mean = operations.allreduce(tensor, None, f"loss of {first}", op=self._averager.how["op"])
+        mean = operations.allreduce(tensor, None, f"loss of {first}", op=self._averager.how["op"],
+                                    process_set=process_set)
         return mean if isinstance(loss, torch.Tensor) else mean.item()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
@@ -338,7 +341,7 @@ def _register(averager: _Averager, parameters: Iterable[torch.Tensor], names: di
               groups: Groups) -> None:
     averager.names.update(names)
     units = _units([one for one in parameters if one.requires_grad], groups)
-    for unit in units if size() > 1 else []:
+    for unit in units if takes_part(averager.process_set) else []:
         averager.register(unit)
 
 
@@ -355,12 +358,12 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     travels. backward_passes_per_step: how many backward passes add up before a step. gradient_predivide_factor: with
     Average gradients are divided by it before the sum, and by size / it afterwards. groups: how many groups, or lists
     of parameters that are averaged as one unit. sparse_as_dense: sparse gradients are averaged as dense ones.
+    process_set: over whose ranks gradients are averaged; another rank steps by its own.
 
     In each step every rank averages every parameter that requires a gradient then, or did in an earlier step: one may
     be thawed later, in the same step on every rank. One without a gradient on this rank gives zeros (a sparse one that
     never had any must not be left out). Errors are raised by step() and synchronize().
     """
-    require_everybody(process_set)
     op = supported(op)
     if isinstance(optimizer, _Distributed):
         raise InvalidArgument("this optimizer is a DistributedOptimizer already")
@@ -370,7 +373,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
         warnings.warn("num_groups is called groups now", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     names = _names(named_parameters, optimizer.param_groups)
-    averager = _Averager(op, compression, backward_passes_per_step, gradient_predivide_factor, sparse_as_dense)
+    averager = _Averager(op, compression, backward_passes_per_step, gradient_predivide_factor, sparse_as_dense,
+                         process_set)
     _register(averager, [one for group in optimizer.param_groups for one in group["params"]], names, groups)
     kind = type(type(optimizer).__name__, (_Distributed, type(optimizer)), {"__module__": __name__})
     distributed = kind.__new__(kind)

@@ -307,6 +307,23 @@ TEST(ProcessSets, ThatAreClosedFailByNameWhatCannotComplete) {
   });
 }
 
+TEST(ProcessSets, StayWhereTheyAreWhenTheRankThatMadeTheirMemoryIsGone) {
+  auto engines = open_engines(2);
+  std::atomic<bool> gone{false};
+  on_ranks(2, [&](int rank) {
+    EnginePtr& engine = engines[static_cast<std::size_t>(rank)];
+    EnginePtr set = set_of(*engine, {0, 1}, "tp");
+    ASSERT_TRUE(finish(*set, barrier_of("b")).ok());
+    while (rank == 1 && !gone.load()) std::this_thread::yield();
+    const Status closed = set->close();
+    EXPECT_TRUE(closed.ok()) << closed.message();
+    EXPECT_TRUE(engine->close().ok());
+    set.reset();
+    engine.reset();
+    if (rank == 0) gone.store(true);
+  });
+}
+
 TEST(ProcessSets, FailWithTheJob) {
   const auto engines = open_engines(3);
   on_ranks(3, [&](int rank) {
