@@ -56,9 +56,9 @@ std::string MessagePlane::description() const {
   return choice_text(&algorithm_, transport_.size()) + "; every rank counts as a host";
 }
 
-int MessagePlane::first_tag(std::uint64_t sequence) {
-  constexpr std::uint64_t kTagBlocks = 1024;
-  return base::narrow<int>(sequence % kTagBlocks) * kTagsPerCollective;
+int MessagePlane::first_tag(std::uint64_t sequence) const {
+  const auto blocks = base::narrow<std::uint64_t>(transport_.tags() / kTagsPerCollective);
+  return base::narrow<int>(sequence % blocks) * kTagsPerCollective;
 }
 
 std::unique_ptr<DataPlane> make_message_plane(Transport& transport, Workspace& workspace,

@@ -36,7 +36,7 @@ class MessagePlane : public DataPlane {
 
   // The first of the tags of a batch. Batches that follow each other use different tags, since a
   // rank may be one batch ahead of another.
-  static int first_tag(std::uint64_t sequence);
+  [[nodiscard]] int first_tag(std::uint64_t sequence) const;
 
  private:
   Transport& transport_;

@@ -3,6 +3,7 @@
 #include "collectives/transport/transport.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -58,14 +59,17 @@ Transport::Transport(const ronde_transport& table, ronde_transport_end* end, Opt
     : Transport(std::make_unique<End>(table, std::move(options))) {
   end_->end = end;
   end_->info.fd = -1;
+  end_->info.largest_tag = std::numeric_limits<std::int32_t>::max();
   end_->polled = polled;
 }
 
-Transport::Transport(const Transport& all, std::vector<int> members)
+Transport::Transport(const Transport& all, std::vector<int> members, std::optional<Tags> tags)
     : end_(all.end_), size_(base::narrow<int>(members.size())), members_(std::move(members)) {
   const auto me = std::find(members_.begin(), members_.end(), all.rank());
   base::check(me != members_.end(), "Transport: this rank is not a member");
   rank_ = base::narrow<int>(me - members_.begin());
+  for (int& member : members_) member = all.rank_of(member);
+  tags_ = tags ? Tags{all.tags_.first + tags->first, tags->count} : all.tags_;
 }
 
 Result<std::vector<std::byte>> Transport::address() {
@@ -95,7 +99,7 @@ Result<Transport::Request> Transport::send(int peer, int tag, std::span<const st
   Request request = 0;
   End& end = *end_;
   const auto answer =
-      end.table.send(end.end, rank_of(peer), tag, data.data(), data.size(), &request, &end.error);
+      end.table.send(end.end, rank_of(peer), tags_.first + tag, data.data(), data.size(), &request, &end.error);
   if (answer == RONDE_TRANSPORT_OK) return request;
   return status_of(answer, end.error);
 }
@@ -103,7 +107,7 @@ Result<Transport::Request> Transport::send(int peer, int tag, std::span<const st
 Result<Transport::Request> Transport::receive(int peer, int tag, std::span<std::byte> data) {
   Request request = 0;
   End& end = *end_;
-  const auto answer = end.table.receive(end.end, rank_of(peer), tag, data.data(), data.size(),
+  const auto answer = end.table.receive(end.end, rank_of(peer), tags_.first + tag, data.data(), data.size(),
                                         &request, &end.error);
   if (answer == RONDE_TRANSPORT_OK) return request;
   return status_of(answer, end.error);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,10 @@
 #include "collectives/transport/transport_library.h"
 
 namespace ronde::collectives {
+
+// The collectives of a job use tags below this, and each of its process sets has some above.
+inline constexpr int kTagsOfJob = 1 << 14;
+inline constexpr int kTagsOfSet = 1 << 12;
 
 // Messages between two ranks with one tag arrive in the order they were sent, and receives take
 // them in the order they were posted. An empty message is a message. Memory passed to send() or
@@ -52,7 +57,13 @@ class Transport final {
   // transport runs among the members alone. members[i] is the rank that is i here; this rank is one
   // of them. Two members that use different groups must use different tags. `all` must outlive this
   // object; what is not a message (outstanding requests, abandon()) is that of `all`.
-  Transport(const Transport& all, std::vector<int> members);
+  // With a range of tags of its own: first_tag is what its tag 0 is for `all`, and it has as many as
+  // `tags` says.
+  struct Tags {
+    int first = 0;
+    int count = kTagsOfJob;
+  };
+  Transport(const Transport& all, std::vector<int> members, std::optional<Tags> tags = {});
 
   // What the other ranks need for connect(); it may be empty.
   base::Result<std::vector<std::byte>> address();
@@ -61,6 +72,10 @@ class Transport final {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
+  // It has tags from 0 on, so many.
+  [[nodiscard]] int tags() const { return tags_.count; }
+  // The largest tag that the end can send.
+  [[nodiscard]] int largest_tag() const { return end_->info.largest_tag; }
 
   base::Result<Request> send(int peer, int tag, std::span<const std::byte> data);
   base::Result<Request> receive(int peer, int tag, std::span<std::byte> data);
@@ -126,7 +141,8 @@ class Transport final {
   End* end_;
   int rank_;
   int size_;
-  std::vector<int> members_;  // of a group
+  std::vector<int> members_;  // of a group, in the numbers of the end
+  Tags tags_;
 };
 
 }  // namespace ronde::collectives

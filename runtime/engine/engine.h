@@ -171,8 +171,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   base::Result<std::shared_ptr<Engine>> make_set(const SetDecision& decision);
   base::Status await_answer(SetOpening& opening);
   void close_sets();
+  base::Status pass_on_to_the_end();
   void end_set();
   void announce_end();
+  void announce_end_of(std::int32_t number, const std::string& name);
+  base::Result<std::unique_ptr<collectives::Transport>> transport_of_set(const SetIdentity& set);
+  std::unique_ptr<SetLinks> links_of_set(const SetIdentity& set, const base::JobShape& shape,
+                                         std::int32_t host);
   [[nodiscard]] std::vector<std::shared_ptr<Engine>> open_sets();
   base::Status usable() const;
   // For calls by lines, which pass neither the table nor the agent.

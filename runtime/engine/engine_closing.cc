@@ -89,6 +89,7 @@ Status Engine::close() {
   // coordinator takes none from this rank after it.
   await_none(submitting_threads_);
   Status left = may.ok() ? leave() : await_failure();
+  if (left.ok() && may.ok()) left = pass_on_to_the_end();
   // Every work is done, so threads that waited for one are about to return.
   await_none(waiting_threads_);
   within_ ? end_set() : runner_.stop();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Process sets: engines inside that of the job.
 #include <algorithm>
+#include <chrono>
 #include <span>
 #include <utility>
 
@@ -20,6 +21,9 @@ using base::Status;
 namespace {
 
 constexpr std::size_t kLongestSetName = 256;
+
+// How often a leader that closes looks whether all sets have ended.
+constexpr base::Nanoseconds kSetPoll = std::chrono::microseconds(200);
 
 Status refused_set(const std::string& name, const std::string& what) {
   return Status::error(Code::kInvalidArgument, "process set '" + name + "': " + what);
@@ -121,11 +125,6 @@ Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks
                                                  const std::string& place) {
   RONDE_RETURN_IF_ERROR(may_drive());
   RONDE_RETURN_IF_ERROR(agent_.failure().why());
-  if (shape_of_set(job_->shape(), {0, name, ranks}).hosts() > 1) {
-    return Status::error(Code::kUnsupported,
-                         set_phrase(name, ranks) + " has ranks on several hosts, which is not "
-                                                   "there yet: use ranks of one host");
-  }
   const auto opening = std::make_shared<SetOpening>();
   opening->name = name;
   opening->ranks = ranks;
@@ -148,7 +147,11 @@ Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks
     auto set = make_set(opening->decision);
     if (set.ok()) return set;
     answered = set.status();
-    agent_.failure().fail(answered, rank_);  // the others have opened it
+    if (answered.code() == Code::kUnsupported) {  // for all of its ranks
+      announce_end_of(opening->decision.number, name);
+    } else {
+      agent_.failure().fail(answered, rank_);  // the others have opened it
+    }
   }
   agent_.openings().ended(name);
   return answered;
@@ -192,7 +195,12 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
       auto board, collectives::Board::within(
                       job_->board(), memory, base::narrow<std::int32_t>(mine), positions,
                       [set](const auto& record) { return told_to_job(set, record); }));
-  auto job = make_set_job(*job_, set, {std::move(board), nullptr, nullptr});
+  SetJobParts parts{std::move(board), nullptr, nullptr};
+  if (needs_transport(config_, shape.hosts() > 1)) {
+    RONDE_ASSIGN_OR_RETURN(parts.transport, transport_of_set(set));
+  }
+  if (shape.hosts() > 1 && mine == 0) parts.links = links_of_set(set, shape, host);
+  auto job = make_set_job(*job_, set, std::move(parts));
   std::shared_ptr<Engine> engine(
       new Engine(std::move(config), clock_, std::move(job), std::move(within)));
   engine->job_->board().enter();
@@ -207,6 +215,36 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
   agent_.sets().add(engine->agent_);
   runner_.notify(true);
   return engine;
+}
+
+// On the wire a set is a range of tags, behind those of the job.
+Result<std::unique_ptr<collectives::Transport>> Engine::transport_of_set(const SetIdentity& set) {
+  const collectives::Transport& all = *agent_.execution().transport();
+  const collectives::Transport::Tags tags{
+      collectives::kTagsOfJob + (set.number - 1) * collectives::kTagsOfSet,
+      collectives::kTagsOfSet};
+  if (tags.first + tags.count > all.largest_tag()) {
+    return Status::error(Code::kUnsupported,
+                         set_phrase(set.name, set.ranks) + " is number " +
+                             std::to_string(set.number) +
+                             " of the job, for which the transport between the hosts has no tags: "
+                             "its largest is " +
+                             std::to_string(all.largest_tag()) + ". Close a process set first");
+  }
+  return std::make_unique<collectives::Transport>(
+      all, std::vector<int>(set.ranks.begin(), set.ranks.end()), tags);
+}
+
+std::unique_ptr<SetLinks> Engine::links_of_set(const SetIdentity& set, const base::JobShape& shape,
+                                               std::int32_t host) {
+  return std::make_unique<SetLinks>(
+      shape, host,
+      [streams = &agent_.streams(), set](std::int32_t rank, std::span<const std::byte> message) {
+        return streams->send(
+            encode(SetFrameAnnouncement{set.number, set.ranks[base::narrow<std::size_t>(rank)],
+                                        {message.begin(), message.end()}}),
+            false);
+      });
 }
 
 // ---- closing ----
@@ -227,6 +265,27 @@ void Engine::close_sets() {
   }
 }
 
+// The leaders of hosts pass on what the ranks of a set over several hosts tell each other, whether
+// they are in it or not, and also when they have left the job.
+Status Engine::pass_on_to_the_end() {
+  const Inside inside(waiting_threads_);
+  const base::Instant deadline = clock_->after(config_.shutdown_timeout);
+  while (agent_.passes_on() && clock_->now() < deadline && !agent_.failure().failed()) {
+    Completion nothing;  // to drive the agent for a moment
+    [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kSetPoll));
+  }
+  if (!agent_.passes_on() || agent_.failure().failed()) return {};
+  Status late = Status::error(
+      Code::kDeadline, "rank " + std::to_string(rank_) +
+                           " closes its engine, through which hosts talk to each other, but a "
+                           "process set over several hosts is still open on other ranks "
+                           "(RONDE_SHUTDOWN_TIMEOUT_SECONDS passed): close it there first");
+  agent_.failure().fail(late, rank_);
+  runner_.notify(true);
+  static_cast<void>(runner_.wait(agent_.works().drained(), clock_->after(kFarewell)));
+  return late;
+}
+
 // The job's agent steps that of the set no more.
 void Engine::end_set() {
   Engine& job = *within_->job;
@@ -241,9 +300,17 @@ void Engine::end_set() {
 // From now on the memory of the set's board may be another set's.
 void Engine::announce_end() {
   Engine& job = *within_->job;
-  job.agent_.openings().ended(within_->identity.name);
+  job.announce_end_of(within_->identity.number, within_->identity.name);
+  // What the transport may still write after a failure belongs to the job.
+  if (!agent_.failure().failed()) return;
+  const base::MutexLock lock(job.sets_mutex_);
+  job.agent_.execution().keep(agent_.execution().release_workspace());
+}
+
+void Engine::announce_end_of(std::int32_t number, const std::string& name) {
+  agent_.openings().ended(name);
   if (agent_.failure().failed()) return;
-  job.agent_.member().announce(SetEndedAnnouncement{within_->identity.number}, true).ignore();
+  agent_.member().announce(SetEndedAnnouncement{number}, true).ignore();
 }
 
 }  // namespace ronde::runtime

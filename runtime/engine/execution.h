@@ -87,6 +87,13 @@ class Execution {
   // After a failure: drops the batches, after which no memory of theirs is touched; gives up the
   // device, and the transport.
   void drop_batches(const std::string& why = "the job has failed");
+  // That of a process set that ends, which the job's transport may still use after a failure.
+  [[nodiscard]] std::unique_ptr<collectives::Workspace> release_workspace() {
+    return std::move(workspace_);
+  }
+  void keep(std::unique_ptr<collectives::Workspace> workspace) {
+    kept_.push_back(std::move(workspace));
+  }
   void abandon_transport() {
     if (transport_) transport_->abandon();
   }
@@ -124,6 +131,7 @@ class Execution {
   const RankContext& context_;
   EndedWorks& works_;
   std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
+  std::vector<std::unique_ptr<collectives::Workspace>> kept_;  // likewise
   std::unique_ptr<collectives::Transport> transport_;
   std::shared_ptr<collectives::Device> device_;
   std::deque<Executing> executing_;  // in their order; outlive what the executor has of them

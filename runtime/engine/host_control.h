@@ -12,6 +12,7 @@
 #include "collectives/board/board.h"
 #include "runtime/drive/sleep_state.h"
 #include "runtime/links/links.h"
+#include "runtime/links/set_links.h"
 #include "runtime/links/tcp_links.h"
 #include "runtime/member/rank_context.h"
 #include "runtime/negotiate/control_node.h"
@@ -26,12 +27,11 @@ class HostControl {
  public:
   // set_links: those of a process set, which go through the leaders of the job.
   HostControl(const RankContext& context, std::unique_ptr<TcpLinks> links,
-              std::unique_ptr<Links> set_links)
+              std::unique_ptr<SetLinks> set_links)
       : links_(std::move(links)),
         set_links_(std::move(set_links)),
-        node_(make_control_node(context.board, context.shape, context.rank,
-                                set_links_ ? set_links_.get() : links_.get(), context.config,
-                                context.clock)) {}
+        node_(make_control_node(context.board, context.shape, context.rank, any_links(),
+                                context.config, context.clock)) {}
 
   // idle: this rank has executed every batch.
   base::Result<int> step(bool idle, SleepState& sleep);
@@ -45,6 +45,8 @@ class HostControl {
   // The descriptor of the links; -1 where there are none.
   [[nodiscard]] int fd() const { return links_ ? links_->fd() : -1; }
   [[nodiscard]] TcpLinks* links() const { return links_.get(); }
+  // Of the leader of a process set over several hosts; elsewhere nullptr.
+  [[nodiscard]] SetLinks* set_links() const { return set_links_.get(); }
 
   void notify(const collectives::FailureRecord& failure) {
     if (links_) links_->send_failure(failure);
@@ -53,8 +55,13 @@ class HostControl {
   void close(bool failed);
 
  private:
+  [[nodiscard]] Links* any_links() const {
+    if (set_links_) return set_links_.get();
+    return links_.get();
+  }
+
   std::unique_ptr<TcpLinks> links_;   // outlives the control node
-  std::unique_ptr<Links> set_links_;  // likewise
+  std::unique_ptr<SetLinks> set_links_;  // likewise
   std::unique_ptr<ControlNode> node_;
   std::atomic<bool> drained_{true};
 };

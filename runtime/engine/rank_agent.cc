@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -45,7 +46,8 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       member_(context_, streams_, failure_, table, *this),
       control_(context_, job.take_links(), job.take_set_links()),
       execution_(job, context_, works_),
-      stalls_(context_, member_, failure_, control_.links()) {}
+      stalls_(context_, member_, failure_, control_.links()),
+      tree_(context_.shape.hosts(), job.rank_table().fan_in) {}
 
 // ---- Agent ----
 
@@ -82,8 +84,11 @@ int RankAgent::stepped(const Result<int>& worked) {
 
 int RankAgent::take_changes_of_sets() {
   try {
-    return sets_.take_changes([this](RankAgent& added) { added.want_rings(wants_rings_); },
-                              [this](Completion& removed) { works_.complete_once(removed); });
+    return sets_.take_changes(
+        [this](RankAgent& added) {
+          added.want_rings(wants_rings_);
+        },
+        [this](Completion& removed) { works_.complete_once(removed); });
   } catch (const std::exception&) {
     failure_.fail_for_memory();
     return 1;
@@ -193,21 +198,56 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
 }
 
 Status RankAgent::on_decision(const Decision& decision) {
-  const auto complete = [this](Completion& answered) { works_.complete_once(answered); };
-  if (openings_.on_decision(decision, context_.rank, complete)) return {};
+  if (on_decision_about_sets(decision)) return {};
   RONDE_RETURN_IF_ERROR(member_.on_decision(decision));
   const auto* departed = std::get_if<DepartedDecision>(&decision);
-  if (departed == nullptr) return {};
-  // Without the coordinator, or the leader to which it speaks, no answer comes any more.
-  const std::int32_t rank = departed->rank;
-  if (rank == context_.rank || rank == kCoordinator || rank == context_.rank_at(kLeader)) {
-    openings_.shut(Status::error(Code::kClosed, "rank " + std::to_string(rank) +
-                                                    " has closed its engine, so no process set "
-                                                    "can be opened any more")
-                       .with_rank(rank),
-                   complete);
-  }
+  if (departed != nullptr && context_.set == nullptr) on_departed_leader(departed->rank);
   return {};
+}
+
+bool RankAgent::on_decision_about_sets(const Decision& decision) {
+  if (const auto* frame = std::get_if<SetFrameDecision>(&decision)) {
+    if (frame->to == context_.rank) sets_.deliver(frame->number, frame->message);
+    return true;
+  }
+  if (const auto* open = std::get_if<SetDecision>(&decision)) {
+    const auto& ranks = open->ranks;
+    if (std::binary_search(ranks.begin(), ranks.end(), context_.rank)) sets_.expect(open->number);
+    if (passes_on(ranks)) passed_on_[open->number] = set_phrase(open->name, ranks);
+  } else if (const auto* ended = std::get_if<SetEndedDecision>(&decision)) {
+    passed_on_.erase(ended->number);
+  }
+  passes_on_.store(!passed_on_.empty(), std::memory_order_release);
+  return openings_.on_decision(decision, context_.rank, [this](Completion& answered) {
+    works_.complete_once(answered);
+  });
+}
+
+// Without the coordinator, or the leader to which this rank speaks, no answer comes any more.
+void RankAgent::on_departed_leader(std::int32_t rank) {
+  if (rank != context_.rank && rank != kCoordinator && rank != context_.rank_at(kLeader)) return;
+  openings_.shut(Status::error(Code::kClosed, "rank " + std::to_string(rank) +
+                                                  " has closed its engine, so no process set "
+                                                  "can be opened any more")
+                     .with_rank(rank),
+                 [this](Completion& answered) { works_.complete_once(answered); });
+}
+
+// Whether this rank passes on what the ranks of a set tell each other, as the leader of a host
+// between two of them.
+bool RankAgent::passes_on(const std::vector<std::int32_t>& ranks) const {
+  const base::JobShape& shape = context_.shape;
+  if (!context_.leads() || shape.hosts() == 1) return false;
+  std::set<std::int32_t> hosts;
+  for (const std::int32_t rank : ranks) hosts.insert(shape.host_of(rank));
+  return hosts.size() > 1 && std::any_of(hosts.begin(), hosts.end(), [&](std::int32_t host) {
+    while (host > shape.host_of(context_.rank)) host = tree_.parent_of(host);
+    return host == shape.host_of(context_.rank);
+  });
+}
+
+void RankAgent::deliver(std::vector<std::byte> message) {
+  if (SetLinks* const links = control_.set_links()) links->deliver(std::move(message));
 }
 
 Status RankAgent::on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) {

@@ -3,8 +3,11 @@
 // calls of its user.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +24,7 @@
 #include "runtime/engine/set_agents.h"
 #include "runtime/engine/set_openings.h"
 #include "runtime/job/job.h"
+#include "runtime/links/tree.h"
 #include "runtime/member/control_streams.h"
 #include "runtime/member/failure_path.h"
 #include "runtime/member/member.h"
@@ -72,9 +76,15 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] HostControl& control() { return control_; }
   [[nodiscard]] Execution& execution() { return execution_; }
   // Of the process sets of this rank.
-  [[nodiscard]] SetAgents& sets() { return sets_; }
+  [[nodiscard]] SetAgents<RankAgent>& sets() { return sets_; }
   [[nodiscard]] SetOpenings& openings() { return openings_; }
   [[nodiscard]] const RankContext& context() const { return context_; }
+  // Whether a process set is open on other ranks that talk to each other through this one.
+  [[nodiscard]] bool passes_on() const { return passes_on_.load(std::memory_order_acquire); }
+
+  // ---- of the agent of a process set ----
+  [[nodiscard]] std::int32_t number() const { return context_.set->number; }
+  void deliver(std::vector<std::byte> message);
 
   // Done when the coordinator has decided that this rank departed, or no longer can.
   [[nodiscard]] Completion& departed() { return departed_; }
@@ -98,6 +108,9 @@ class RankAgent final : public Agent, private Member::Owner {
   int step_executions_of_sets();
   int fail_sets();
   [[nodiscard]] bool sets_busy() const;
+  bool on_decision_about_sets(const Decision& decision);
+  void on_departed_leader(std::int32_t rank);
+  [[nodiscard]] bool passes_on(const std::vector<std::int32_t>& ranks) const;
   [[nodiscard]] base::Instant next_own_deadline() const;
 
   // ---- Member::Owner ----
@@ -119,8 +132,11 @@ class RankAgent final : public Agent, private Member::Owner {
   std::vector<std::pair<int, std::function<void()>>> watched_;
   Completion departed_;
   SetOpenings openings_;
-  SetAgents sets_;
+  SetAgents<RankAgent> sets_;
   bool wants_rings_ = false;
+  const HostTree tree_;
+  std::map<std::int32_t, std::string> passed_on_;  // by number
+  std::atomic<bool> passes_on_{false};
 };
 
 }  // namespace ronde::runtime

@@ -43,7 +43,7 @@ class SetJob final : public Job {
   [[nodiscard]] std::int64_t cores() const override { return cores_; }
   [[nodiscard]] collectives::Board& board() override { return parts_.board; }
   std::unique_ptr<TcpLinks> take_links() override { return nullptr; }
-  std::unique_ptr<Links> take_set_links() override { return std::move(parts_.links); }
+  std::unique_ptr<SetLinks> take_set_links() override { return std::move(parts_.links); }
   [[nodiscard]] std::unique_ptr<collectives::Transport> take_transport() override {
     return std::move(parts_.transport);
   }

@@ -17,7 +17,7 @@ namespace ronde::runtime {
 struct SetJobParts {
   collectives::Board board;                           // within that of the job
   std::unique_ptr<collectives::Transport> transport;  // nullptr where it needs none
-  std::unique_ptr<Links> links;                       // of the leader of a host, over several
+  std::unique_ptr<SetLinks> links;                    // of the leader of a host, over several
 };
 
 // The ranks of the set on the hosts of the job.

@@ -22,7 +22,7 @@
 #include "collectives/transport/program.h"
 #include "collectives/transport/transport.h"
 #include "runtime/job/rank_table.h"
-#include "runtime/links/links.h"
+#include "runtime/links/set_links.h"
 #include "runtime/links/tcp_links.h"
 #include "runtime/meet/store.h"
 
@@ -67,7 +67,7 @@ class Job {
   // Elsewhere nullptr.
   virtual std::unique_ptr<TcpLinks> take_links() = 0;
   // The same for a process set, whose links go through the leaders of the job.
-  virtual std::unique_ptr<Links> take_set_links() { return nullptr; }
+  virtual std::unique_ptr<SetLinks> take_set_links() { return nullptr; }
   // To be taken once; nullptr in a job of processes that needs none (needs_transport()).
   [[nodiscard]] virtual std::unique_ptr<collectives::Transport> take_transport() = 0;
   // What a user should know about that transport; empty as a rule.

@@ -58,12 +58,20 @@ struct RollCall {
 // The last message of a leader that closes its engine: the end of its connection is no failure.
 struct GoodBye {};
 
+// A message between two hosts of process set `number`, for rank `to` of the job. It goes up to the
+// root, unless it meets the host of that rank before, and down from there.
+struct SetFrame {
+  std::int32_t number = 0;
+  std::int32_t to = 0;
+  std::vector<std::byte> message{};
+};
+
 using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
-                                 collectives::FailureRecord, RollCall, GoodBye>;
+                                 collectives::FailureRecord, RollCall, GoodBye, SetFrame>;
 
 // Two leaders tell each other which host each leads.
 struct LeaderHello {
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
 
   std::uint32_t version = kVersion;
   std::int32_t host = -1;

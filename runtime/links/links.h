@@ -37,6 +37,10 @@ class Links {
 
   virtual base::Status send_up(const LinkMessage& message) = 0;
   virtual base::Status send_down(const LinkMessage& message) = 0;
+  // To the child `host`, or, where it is none, to all of them: it may be below any.
+  virtual base::Status send_towards(std::int32_t /*host*/, const LinkMessage& message) {
+    return send_down(message);
+  }
   // Writes queued messages as far as the connections have room. True: nothing is left.
   virtual base::Result<bool> flush() = 0;
 

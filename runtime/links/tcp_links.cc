@@ -113,6 +113,15 @@ Status TcpLinks::send_down(const LinkMessage& message) {
   return {};
 }
 
+Status TcpLinks::send_towards(std::int32_t host, const LinkMessage& message) {
+  for (Neighbour& neighbour : neighbours_) {
+    if (side_of(neighbour) == From::kChild && neighbour.link.host() == host) {
+      return neighbour.link.queue(encode(message));
+    }
+  }
+  return send_down(message);
+}
+
 Result<bool> TcpLinks::flush() {
   bool all = true;
   for (Neighbour& neighbour : neighbours_) {

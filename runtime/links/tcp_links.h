@@ -42,6 +42,7 @@ class TcpLinks final : public Links {
   base::Result<int> poll(const Take& take) override;
   base::Status send_up(const LinkMessage& message) override;
   base::Status send_down(const LinkMessage& message) override;
+  base::Status send_towards(std::int32_t host, const LinkMessage& message) override;
   base::Result<bool> flush() override;
   [[nodiscard]] std::optional<Lost> take_lost() override;
   base::Status call_roll() override;

@@ -112,6 +112,8 @@ Status Coordinator::on_message(const LinkMessage& message) {
   } else if (const auto* closed = std::get_if<ClosedReport>(&message)) {
     negotiator_.on_closed(*closed);
     return {};
+  } else if (const auto* frame = std::get_if<SetFrame>(&message)) {
+    return pass_on(*frame);
   }
   return Status::error(Code::kInternal, "a message between hosts that the coordinator cannot take");
 }
@@ -131,8 +133,19 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
     sets_.on_announcement(rank, *set, clock_.now());
   } else if (const auto* ended = std::get_if<SetEndedAnnouncement>(&announcement)) {
     sets_.on_ended(rank, ended->number);
+  } else if (const auto* frame = std::get_if<SetFrameAnnouncement>(&announcement)) {
+    return pass_on({frame->number, frame->to, frame->message});
   }
   return {};
+}
+
+Status Coordinator::pass_on(SetFrame frame) {
+  if (frame.to < 0 || frame.to >= shape_.ranks() || links_ == nullptr) {
+    return Status::error(Code::kInternal, "a message of a process set for no rank of this job");
+  }
+  const std::int32_t host = shape_.host_of(frame.to);
+  if (host != kHost) return links_->send_towards(host, frame);
+  return desk_.post(encode(SetFrameDecision{frame.number, frame.to, std::move(frame.message)}));
 }
 
 base::Instant Coordinator::next_deadline() const {

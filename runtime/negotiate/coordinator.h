@@ -83,6 +83,7 @@ class Coordinator final : public ControlNode {
   base::Result<int> read_links(bool data_plane_idle);
   base::Status on_announcement(std::int32_t rank, std::span<const std::byte> bytes);
   base::Status on_message(const LinkMessage& message);
+  base::Status pass_on(SetFrame frame);
   void on_stalled(std::int32_t rank, const StalledAnnouncement& announced);
   void add_to(Stall& stall, const StalledAnnouncement& announced, base::Instant now) const;
   [[nodiscard]] bool is_over(const Stall::Late& tensor) const;

@@ -12,6 +12,8 @@ namespace ronde::runtime {
 
 namespace {
 
+constexpr std::uint8_t kFirstAnnouncement = 1;
+
 // Nothing when a number is negative or the sum does not fit.
 std::optional<std::int64_t> sum_of(const std::vector<std::int64_t>& values) {
   std::int64_t sum = 0;
@@ -108,8 +110,12 @@ void fields(auto& f, base::Is<SetAnnouncement> auto& set) {
   f(set.name, set.ranks, set.place, set.memory, set.trouble);
 }
 void fields(auto& f, base::Is<SetEndedAnnouncement> auto& ended) { f(ended.number); }
+void fields(auto& f, base::Is<SetFrameAnnouncement> auto& frame) {
+  f(frame.number, frame.to);
+  f.rest(frame.message);
+}
 void fields(auto& f, base::Is<Announcement> auto& announcement) {
-  f.one_of(announcement, 1, "an unknown kind of announcement");
+  f.one_of(announcement, kFirstAnnouncement, "an unknown kind of announcement");
 }
 
 // ---- decisions ----
@@ -133,8 +139,17 @@ void fields(auto& f, base::Is<SetRefusedDecision> auto& refused) {
   f(refused.name, refused.told, refused.code, refused.text, refused.place, refused.rank);
 }
 void fields(auto& f, base::Is<SetEndedDecision> auto& ended) { f(ended.number); }
+void fields(auto& f, base::Is<SetFrameDecision> auto& frame) {
+  f(frame.number, frame.to);
+  f.rest(frame.message);
+}
 void fields(auto& f, base::Is<Decision> auto& decision) {
   f.one_of(decision, 16, "an unknown kind of decision");
+}
+
+bool is_set_frame(std::span<const std::byte> announcement) {
+  static const auto kKind = std::byte(kFirstAnnouncement + Announcement(SetFrameAnnouncement{}).index());
+  return !announcement.empty() && announcement.front() == kKind;
 }
 
 std::vector<std::byte> encode(const Announcement& announcement) {

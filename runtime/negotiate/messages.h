@@ -71,8 +71,17 @@ struct SetEndedAnnouncement {
   std::int32_t number = 0;
 };
 
+// A message between two hosts of a process set, for rank `to` of the job: the leaders of the hosts
+// pass it on (SetFrame).
+struct SetFrameAnnouncement {
+  std::int32_t number = 0;
+  std::int32_t to = 0;
+  std::vector<std::byte> message{};
+};
+
 using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement,
-                                  JoinAnnouncement, SetAnnouncement, SetEndedAnnouncement>;
+                                  JoinAnnouncement, SetAnnouncement, SetEndedAnnouncement,
+                                  SetFrameAnnouncement>;
 
 // ---- decisions ----
 
@@ -147,10 +156,17 @@ struct SetEndedDecision {
   std::int32_t number = 0;
 };
 
+// A message between two hosts of a process set has arrived, for one rank of this host.
+struct SetFrameDecision {
+  std::int32_t number = 0;
+  std::int32_t to = 0;
+  std::vector<std::byte> message{};
+};
+
 // In the order of their kinds on the wire, as everywhere where messages are alternatives.
 using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision,
                               BatchDecision, DepartedDecision, CloseDecision, JoinedDecision,
-                              SetDecision, SetRefusedDecision, SetEndedDecision>;
+                              SetDecision, SetRefusedDecision, SetEndedDecision, SetFrameDecision>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.
@@ -158,5 +174,7 @@ using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, Notice
 [[nodiscard]] std::vector<std::byte> encode(const Decision& decision);
 base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes);
 base::Result<Decision> decode_decision(std::span<const std::byte> bytes);
+// Whether these are the bytes of a SetFrameAnnouncement, if of anything.
+[[nodiscard]] bool is_set_frame(std::span<const std::byte> announcement);
 
 }  // namespace ronde::runtime

@@ -40,7 +40,13 @@ Relay::Relay(collectives::Board board, const base::JobShape& shape, std::int32_t
     : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}
 
 Result<int> Relay::step(bool data_plane_idle) {
-  const auto announced = desk_.take_announcements([this](std::int32_t position, auto bytes) {
+  const auto announced = desk_.take_announcements([this](std::int32_t position,
+                                                         auto bytes) -> Status {
+    if (is_set_frame(bytes)) {
+      RONDE_ASSIGN_OR_RETURN(auto announcement, decode_announcement(bytes));
+      auto& frame = std::get<SetFrameAnnouncement>(announcement);
+      return pass_on(Links::From::kChild, {frame.number, frame.to, std::move(frame.message)});
+    }
     const std::int32_t rank = shape_.ranks_of(host_)[static_cast<std::size_t>(position)];
     return links_.send_up(RelayedAnnouncement{rank, {bytes.begin(), bytes.end()}});
   });
@@ -63,6 +69,7 @@ Status Relay::on_message(Links::From from, const LinkMessage& message) {
     desk_.board().fail(*record);
     return {};
   }
+  if (const auto* frame = std::get_if<SetFrame>(&message)) return pass_on(from, *frame);
   if (from == Links::From::kParent) {
     if (const auto* decision = std::get_if<RelayedDecision>(&message)) {
       return on_decision(*decision);
@@ -75,6 +82,17 @@ Status Relay::on_message(Links::From from, const LinkMessage& message) {
     return on_closed(*closed);
   }
   return Status::error(Code::kInternal, "a message between hosts went the wrong way");
+}
+
+Status Relay::pass_on(Links::From from, SetFrame frame) {
+  if (frame.to < 0 || frame.to >= shape_.ranks()) {
+    return Status::error(Code::kInternal, "a message of a process set for no rank of this job");
+  }
+  const std::int32_t host = shape_.host_of(frame.to);
+  if (host == host_) {
+    return desk_.post(encode(SetFrameDecision{frame.number, frame.to, std::move(frame.message)}));
+  }
+  return from == Links::From::kParent ? links_.send_towards(host, frame) : links_.send_up(frame);
 }
 
 // ---- upwards ----

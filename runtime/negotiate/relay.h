@@ -46,6 +46,7 @@ class Relay final : public ControlNode {
   };
 
   base::Status on_message(Links::From from, const LinkMessage& message);
+  base::Status pass_on(Links::From from, SetFrame frame);
   base::Status on_ready_here(std::int32_t entry);
   base::Status on_ready(const ReadyReport& report);
   base::Status on_closed(const ClosedReport& report);

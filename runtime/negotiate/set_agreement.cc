@@ -63,11 +63,8 @@ void SetAgreement::on_announcement(std::int32_t rank, SetAnnouncement set, Insta
   if (fresh) pending->second.since = now;
   pending->second.asked[rank] = std::move(set);
   const Ranks& ranks = pending->first.second;
-  const auto gone = std::find_if(ranks.begin(), ranks.end(),
-                                 [this](std::int32_t one) { return left_.contains(one); });
-  if (gone != ranks.end()) {
-    refuse(pending, Code::kClosed, "rank " + std::to_string(*gone) + " has closed its engine",
-           *gone);
+  if (const std::int32_t gone = missed_by(ranks); gone >= 0) {
+    refuse(pending, Code::kClosed, "rank " + std::to_string(gone) + " has closed its engine", gone);
   } else if (pending->second.asked.size() == ranks.size()) {
     open(pending);
   }
@@ -168,6 +165,17 @@ std::int32_t SetAgreement::free_number() const {
   return number <= kMostSets ? number : -1;
 }
 
+std::int32_t SetAgreement::missed_by(const Ranks& ranks) const {
+  const bool over_hosts = std::any_of(ranks.begin(), ranks.end(), [&](std::int32_t rank) {
+    return shape_.host_of(rank) != shape_.host_of(ranks.front());
+  });
+  for (const std::int32_t gone : left_) {
+    if (has(ranks, gone)) return gone;
+    if (over_hosts && shape_.leader_of(shape_.host_of(gone)) == gone) return gone;
+  }
+  return -1;
+}
+
 void SetAgreement::on_ended(std::int32_t rank, std::int32_t number) {
   const auto set = open_.find(number);
   if (set == open_.end()) return;
@@ -181,7 +189,7 @@ void SetAgreement::on_closing(std::int32_t rank) {
   left_.insert(rank);
   for (auto next = pendings_.begin(); next != pendings_.end();) {
     const auto pending = next++;
-    if (!has(pending->first.second, rank)) continue;
+    if (missed_by(pending->first.second) < 0) continue;
     refuse(pending, Code::kClosed, "rank " + std::to_string(rank) + " has closed its engine", rank);
   }
 }

@@ -42,7 +42,7 @@ class SetAgreement {
 
   void on_announcement(std::int32_t rank, SetAnnouncement set, base::Instant now);
   void on_ended(std::int32_t rank, std::int32_t number);
-  // This rank asks for no set any more.
+  // This rank asks for no set any more. Without the leader of a host none is opened over several.
   void on_closing(std::int32_t rank);
 
   // Reports and refuses what is late. due(): when there may be something.
@@ -78,6 +78,8 @@ class SetAgreement {
   void open(Pendings::iterator pending);
   [[nodiscard]] static Ranks missing_of(const Pendings::value_type& pending);
   [[nodiscard]] std::int32_t free_number() const;
+  // The first of those without which a set of these ranks cannot be opened any more; -1: none.
+  [[nodiscard]] std::int32_t missed_by(const Ranks& ranks) const;
 
   const base::JobShape& shape_;
   const base::Nanoseconds warning_;

@@ -53,6 +53,7 @@ TEST(ProcessSets, HaveRanksOfTheirOwnAndReduceAmongThem) {
     const EnginePtr set = set_of(engine, {3, 0, 2}, "some");
     if (rank == 1) {
       EXPECT_EQ(set, nullptr);
+      EXPECT_TRUE(finish(engine, barrier_of("end")).ok());
       return;
     }
     ASSERT_NE(set, nullptr);
@@ -72,6 +73,7 @@ TEST(ProcessSets, HaveRanksOfTheirOwnAndReduceAmongThem) {
     ASSERT_TRUE(finish(*set, broadcast_of("b", root, 2)).ok());
     EXPECT_EQ(root[9], 3.0F);
     EXPECT_TRUE(set->close().ok());
+    EXPECT_TRUE(finish(engine, barrier_of("end")).ok());
   });
 }
 
@@ -308,7 +310,9 @@ TEST(ProcessSets, ThatAreClosedFailByNameWhatCannotComplete) {
 }
 
 TEST(ProcessSets, StayWhereTheyAreWhenTheRankThatMadeTheirMemoryIsGone) {
-  auto engines = open_engines(2);
+  testing::EngineOptions options;
+  options.shape = base::JobShape::one_host(2);
+  auto engines = open_engines(2, options);
   std::atomic<bool> gone{false};
   on_ranks(2, [&](int rank) {
     EnginePtr& engine = engines[static_cast<std::size_t>(rank)];
@@ -370,8 +374,10 @@ TEST(ProcessSets, FailTheJobByTheNumbersOfTheJob) {
 TEST(ProcessSets, ReduceBuffersOfTheJobWhereTheyLie) {
   run_job(3, [](int rank, Engine& engine) {
     const EnginePtr set = set_of(engine, {1, 2}, "tp");
-    EXPECT_TRUE(finish(engine, barrier_of("all")).ok());
-    if (set == nullptr) return;
+    if (set == nullptr) {
+      EXPECT_TRUE(finish(engine, barrier_of("end")).ok());
+      return;
+    }
     const auto buffer = engine.allocate(base::Bytes(400'000)).value();
     std::span<float> data(reinterpret_cast<float*>(buffer->bytes().data()), 100'000);
     std::fill(data.begin(), data.end(), static_cast<float>(rank));
@@ -383,11 +389,14 @@ TEST(ProcessSets, ReduceBuffersOfTheJobWhereTheyLie) {
     EXPECT_EQ(data[99'999], 3.0F);
     const auto own = set->allocate(base::Bytes(64));
     EXPECT_TRUE(own.ok());
+    EXPECT_TRUE(finish(engine, barrier_of("end")).ok());
   });
 }
 
-TEST(ProcessSets, GoOnWhenARankOutsideHasClosed) {
-  run_job(3, [](int rank, Engine& engine) {
+TEST(ProcessSets, OnOneHostGoOnWhenARankOutsideHasClosed) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::one_host(3);
+  run_job(3, options, [](int rank, Engine& engine) {
     const EnginePtr set = set_of(engine, {1, 2}, "tp");
     EXPECT_TRUE(finish(engine, barrier_of("all")).ok());
     if (rank == 0) return;
