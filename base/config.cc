@@ -83,6 +83,9 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"RONDE_JOIN_AVERAGE", &Config::join_average, "present", "present all", 0, 0, true,
      "whether averages divide by the ranks that have not joined, or by all; those by weights go by "
      "the weights"},
+    {"RONDE_TIMELINE", &Config::timeline, "", "", 0, 0, false,
+     "the trace file of a timeline of all ranks, from the start of the job on; hosts but the first "
+     "append .host and their number"},
     {"RONDE_LOG_LEVEL", &Config::log_level, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 });

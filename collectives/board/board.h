@@ -31,6 +31,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/numbers.h"
 #include "base/status.h"
 #include "collectives/board/byte_stream.h"
@@ -148,13 +149,16 @@ class Board {
   // Marks tell which ranks have arrived: a hint for reports, not ordered with arrive(). A mark
   // holds how many batches the rank had received, so that has_arrived() recognises a mark of an
   // earlier step. `last_batch` is the last batch that had this entry, 0 if there was none. With it
-  // goes a word about the step, which is there for whoever has seen the rank's arrive().
+  // goes a word about the step, which is there for whoever has seen the rank's arrive(), and the
+  // time.
   void mark_arrived(std::int64_t entry, std::uint64_t received_batches,
-                    std::uint64_t step = 0) const;
+                    std::uint64_t step = 0, base::Instant time = {}) const;
   void unmark_arrived(std::int64_t entry) const;
   [[nodiscard]] bool has_arrived(std::int32_t rank, std::int64_t entry,
                                  std::uint64_t last_batch) const;
   [[nodiscard]] std::uint64_t step_of(std::int32_t rank, std::int64_t entry) const;
+  // When the rank has arrived at the entry last, by the clock of this host; 0: it never has.
+  [[nodiscard]] base::Instant arrival_time(std::int32_t rank, std::int64_t entry) const;
 
   // The ready queue: the last arriver of an entry puts it there (and rings the coordinator). It has
   // room for every entry, and for one more of each rank: a slow rank may add an entry whose

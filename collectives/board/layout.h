@@ -18,7 +18,10 @@
 namespace ronde::collectives {
 
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
-inline constexpr std::uint32_t kBoardVersion = 7;
+inline constexpr std::uint32_t kBoardVersion = 8;
+
+// The words of a rank at an entry of the section "arrived".
+inline constexpr std::size_t kArrivedWords = 3;
 
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -92,7 +95,7 @@ struct BoardSections {
   std::span<std::byte> decision_ring;
   // By entry: the generation, whether some rank's step has a number, and the count.
   std::span<std::atomic<std::uint64_t>> arrival;
-  // By rank, then entry, a mark and a step's number; a row is padded. These are plain words, which
+  // By rank, then entry, a mark, a step's number and a time; a row is padded. These are plain words, which
   // live where zeroed memory is mapped: an atomic has to be constructed, and that would write to
   // every page of the section, on the leader's NUMA node. Used through std::atomic_ref, each rank
   // touches its row first.

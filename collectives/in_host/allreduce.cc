@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/in_host/batch_times.h"
 #include "collectives/in_host/reduction.h"
 #include "collectives/kernels/window_plan.h"
 
@@ -28,11 +29,13 @@ class SmallAllreduce final : public Collective, private InHostReduction {
   Result<StepResult> step() override {
     if (!filled_) {
       if (!slots().may_fill(window_)) return StepResult::kIdle;
+      const TimedPhase timed(slots().times(), BatchPhase::kCopyIn);
       copy().in(0, all_, place(slots().rank()), StoreKind::kTemporal);
       slots().post_filled(window_);
       filled_ = true;
     }
     if (!slots().all_filled(window_)) return StepResult::kIdle;
+    const TimedPhase timed(slots().times(), BatchPhase::kReduce);
     sum(0, all_, false, [this](std::int32_t rank) { return place(rank); });
     // No rank waits until this window is done, and the next window's "filled" includes "done".
     return StepResult::kDone;
@@ -101,6 +104,7 @@ class WindowedAllreduce final : public Collective, private InHostReduction {
     return slots().buffer(rank, number(window)) + owner * plan_.piece_bytes();
   }
   void fill(std::int64_t window) {
+    const TimedPhase timed(slots().times(), BatchPhase::kCopyIn);
     for_each_piece_in_slots([this, window](std::int32_t owner) {
       copy().in(0, plan_.piece(window, owner), place(slots().rank(), window, owner), store_);
     });
@@ -111,12 +115,14 @@ class WindowedAllreduce final : public Collective, private InHostReduction {
     }
   }
   void reduce(std::int64_t window) {
+    const TimedPhase timed(slots().times(), BatchPhase::kReduce);
     const std::int32_t me = slots().rank();
     sum(0, plan_.piece(window, me), true,
         [this, me, window](std::int32_t rank) { return place(rank, window, me); });
     slots().post_done(number(window));
   }
   void empty(std::int64_t window) {
+    const TimedPhase timed(slots().times(), BatchPhase::kCopyOut);
     for_each_piece_in_slots([this, window](std::int32_t owner) {
       copy().out(0, plan_.piece(window, owner), place(slots().rank(), window, owner));
     });

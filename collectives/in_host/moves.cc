@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "collectives/in_host/batch_times.h"
 #include "collectives/kernels/window_plan.h"
 #include "collectives/kernels/wire_copy.h"
 
@@ -40,11 +41,13 @@ class InHostBroadcast final : public Collective {
     const ElementRange range = plan_.window(window_);
     if (slots_.rank() == root_) {
       if (!slots_.may_fill(number)) return StepResult::kIdle;
+      const TimedPhase timed(slots_.times(), BatchPhase::kCopyIn);
       copy_.in(0, range, slots_.buffer(root_, number), store_);
       slots_.post_filled(number);
       view_.copy_across(0, range.begin * copy_.wire_size(), range.length() * copy_.wire_size());
     } else {
       if (!slots_.filled(root_, number)) return StepResult::kIdle;
+      const TimedPhase timed(slots_.times(), BatchPhase::kCopyOut);
       copy_.out(0, range, slots_.buffer(root_, number));
       slots_.post_done(number);
     }
@@ -82,6 +85,7 @@ class InHostAllgather final : public Collective {
     const std::int32_t me = slots_.rank();
     if (!filled_) {
       if (!slots_.may_fill(number())) return StepResult::kIdle;
+      const TimedPhase timed(slots_.times(), BatchPhase::kCopyIn);
       copy_.in(me, piece(me), slots_.buffer(me, number()), store_);
       slots_.post_filled(number());
       view_.copy_across(me, piece(me).begin * copy_.wire_size(),
@@ -93,6 +97,7 @@ class InHostAllgather final : public Collective {
     const std::int32_t from = (me + taken_) % slots_.ranks();
     if (taken_ < slots_.ranks()) {
       if (!slots_.filled(from, number())) return StepResult::kIdle;
+      const TimedPhase timed(slots_.times(), BatchPhase::kCopyOut);
       copy_.out(from, piece(from), slots_.buffer(from, number()));
       ++taken_;
       if (taken_ < slots_.ranks()) return StepResult::kProgress;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/in_host/batch_times.h"
 #include "collectives/in_host/reduction.h"
 #include "collectives/kernels/window_plan.h"
 
@@ -31,6 +32,7 @@ class InHostReduceScatter final : public Collective, private InHostReduction {
     if (window_ == plan_.windows()) return StepResult::kDone;
     if (!filled_) {
       if (!slots().may_fill(number())) return StepResult::kIdle;
+      const TimedPhase timed(slots().times(), BatchPhase::kCopyIn);
       for_each_piece_in_slots([this](std::int32_t owner) {
         copy().in(owner, piece(owner), place(slots().rank(), owner), store_);
       });
@@ -39,6 +41,7 @@ class InHostReduceScatter final : public Collective, private InHostReduction {
     }
     if (!slots().all_filled(number())) return StepResult::kIdle;
     const std::int32_t me = slots().rank();
+    const TimedPhase timed(slots().times(), BatchPhase::kReduce);
     sum(me, piece(me), false, [this, me](std::int32_t rank) { return place(rank, me); });
     slots().post_done(number());
     filled_ = false;

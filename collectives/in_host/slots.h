@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "collectives/board/board.h"
+#include "collectives/in_host/batch_times.h"
 
 namespace ronde::collectives {
 
@@ -75,6 +76,9 @@ class Slots {
   // post then, or the post rings.
   void want_rings(bool wanted);
 
+  // How long the phases of the current batch take, measured by the collectives on these slots.
+  [[nodiscard]] BatchTimes& times() { return times_; }
+
  private:
   void post(std::uint64_t filled, std::uint64_t done);
   std::uint64_t look(std::int32_t rank);
@@ -88,6 +92,7 @@ class Slots {
   // The numbers of windows that this rank has posted.
   std::uint64_t filled_ = 0;
   std::uint64_t done_ = 0;
+  BatchTimes times_;
   std::vector<std::uint64_t> seen_;  // by rank: the counter as it was last read
 };
 

@@ -53,6 +53,7 @@ class InHostPlane final : public DataPlane {
   }
 
   void want_rings(bool wanted) override { slots().want_rings(wanted); }
+  BatchTimes* times() override { return &slots().times(); }
   Status tune(const base::Config& config, const std::function<Status()>& idle) override {
     return slots_.tune(config, idle);
   }

@@ -13,6 +13,7 @@
 #include "base/numbers.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
+#include "collectives/in_host/batch_times.h"
 #include "collectives/messages/choose.h"
 #include "collectives/plane/exchange.h"
 #include "collectives/transport/collective.h"
@@ -40,6 +41,9 @@ class DataPlane {
   // Call this with true before this rank sleeps: then a rank that makes one of its collectives able
   // to go on rings its doorbell.
   virtual void want_rings(bool wanted) = 0;
+
+  // How long the phases of a batch take, where this plane measures them; else nullptr.
+  [[nodiscard]] virtual BatchTimes* times() { return nullptr; }
 
   // The choice of algorithms and the reason, in one line for the user.
   [[nodiscard]] virtual std::string description() const = 0;

@@ -88,6 +88,7 @@ class TwoLevelPlane final : public MessagePlane {
     return slots_.tune(config, idle);
   }
   void want_rings(bool wanted) override { slots_.slots().want_rings(wanted); }
+  BatchTimes* times() override { return &slots_.slots().times(); }
 
   [[nodiscard]] std::string description() const override {
     const bool alone = shape_.ranks() == shape_.hosts();

@@ -41,7 +41,7 @@ class TwoLevelBroadcast final : public TwoLevelPhases {
  public:
   TwoLevelBroadcast(const TwoLevelContext& context, Transport& all, FusedView view,
                     std::int32_t root, BlockPlan plan, int first_tag)
-      : TwoLevelPhases(plan.blocks(), first_tag),
+      : TwoLevelPhases(plan.blocks(), first_tag, context.slots.times()),
         context_(context),
         view_(std::move(view)),
         plan_(std::move(plan)),
@@ -85,7 +85,7 @@ class TwoLevelAllgather final : public TwoLevelPhases {
  public:
   TwoLevelAllgather(const TwoLevelContext& context, FusedView blocks, const FusedView& hosts,
                     BlockPlan plan, int first_tag)
-      : TwoLevelPhases(plan.blocks(), first_tag),
+      : TwoLevelPhases(plan.blocks(), first_tag, context.slots.times()),
         context_(context),
         host_(context.shape.host_of(context.rank)),
         blocks_(std::move(blocks)),
@@ -131,7 +131,7 @@ class TwoLevelAllgather final : public TwoLevelPhases {
 class TwoLevelBarrier final : public TwoLevelPhases {
  public:
   TwoLevelBarrier(const TwoLevelContext& context, int first_tag)
-      : TwoLevelPhases(1, first_tag), context_(context) {}
+      : TwoLevelPhases(1, first_tag, context.slots.times()), context_(context) {}
 
  private:
   Phase before(std::int64_t /*block*/) override { return in_host_barrier(context_.slots); }

@@ -28,6 +28,7 @@ Result<bool> TwoLevelPhases::step_across() {
   for (std::int64_t block = after_; block < before_; ++block) {
     std::unique_ptr<Collective>& phase = across_of(block);
     if (phase == nullptr) continue;
+    const TimedPhase timed(times_, BatchPhase::kBetweenHosts);
     RONDE_ASSIGN_OR_RETURN(const auto result, phase->step());
     any |= result != StepResult::kIdle;
     if (result == StepResult::kDone) phase.reset();

@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "collectives/in_host/batch_times.h"
 #include "collectives/transport/collective.h"
 
 namespace ronde::collectives {
@@ -34,7 +35,9 @@ class TwoLevelPhases : public Collective {
   // At most this many blocks are between the beginning of A and the end of C.
   static constexpr std::int64_t kBlocks = 3;
 
-  TwoLevelPhases(std::int64_t blocks, int first_tag) : count_(blocks), first_tag_(first_tag) {}
+  // times: of the batch; the caller keeps them.
+  TwoLevelPhases(std::int64_t blocks, int first_tag, BatchTimes& times)
+      : count_(blocks), first_tag_(first_tag), times_(times) {}
 
   // These make the collectives of A, B and C. step() calls them in the order above, each when the
   // phase before it has finished. A and C may return nothing() on all ranks of a host or on none.
@@ -66,6 +69,7 @@ class TwoLevelPhases : public Collective {
 
   const std::int64_t count_;
   const int first_tag_;
+  BatchTimes& times_;
   std::array<std::unique_ptr<Collective>, kBlocks> across_;
   std::unique_ptr<Collective> in_host_;
   std::int64_t before_ = 0;  // blocks whose A has finished

@@ -46,7 +46,7 @@ Bytes bytes_on_wire(const FusedView& view, const Reduction& reduction) {
 TwoLevelReduction::TwoLevelReduction(const TwoLevelContext& context, FusedView view,
                                      const Reduction& reduction, const Way& way, BlockPlan plan,
                                      int first_tag)
-    : TwoLevelPhases(plan.blocks(), first_tag),
+    : TwoLevelPhases(plan.blocks(), first_tag, context.slots.times()),
       context_(context),
       view_(std::move(view)),
       in_host_(in_host(reduction, context)),

@@ -27,6 +27,7 @@
 #include "runtime/tensors/submission.h"
 #include "runtime/tensors/tensor_table.h"
 #include "runtime/tensors/work.h"
+#include "runtime/timeline/trace.h"
 
 namespace ronde::runtime {
 
@@ -141,6 +142,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // asks no other rank.
   base::Result<const char*> describe();
 
+  // ---- the timeline (runtime/timeline/) ----
+  // Records what this rank does from now on in the trace file of that path, into which the other
+  // ranks of the host write too, those that start it; other hosts add their number to the path.
+  base::Status start_timeline(const std::string& path, bool cycles);
+  // Ends it; ok where there is none. The error if the file could not be written.
+  base::Status stop_timeline();
+  // Marks this moment, or the beginning or the end of something in this thread; nothing happens
+  // while there is no timeline.
+  base::Status mark(MarkKind kind, const std::string& name);
+
  private:
   friend class Prepared;
   // The engine of which a process set is a part.
@@ -161,6 +172,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   base::Status tune(base::Instant deadline);
   [[nodiscard]] base::Status not_tuned() const;
   base::Status start_device(base::Instant deadline);
+  base::Status compare_clocks(base::Instant deadline);
+  void start_timeline_of_settings();
   // When the stall checks have ended a work that is in flight now.
   [[nodiscard]] base::Instant verdict_deadline() const;
   base::Status check_waiting(const Work& work, void* stream);

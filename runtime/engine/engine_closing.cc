@@ -93,6 +93,7 @@ Status Engine::close() {
   // Every work is done, so threads that waited for one are about to return.
   await_none(waiting_threads_);
   within_ ? end_set() : runner_.stop();
+  agent_.timeline().stop().ignore();  // what could not be written was logged
   agent_.close();
   if (within_) announce_end();
   peers_.clear();

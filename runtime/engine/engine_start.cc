@@ -78,6 +78,7 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
     return entered;
   }
   engine->job_->started();
+  engine->start_timeline_of_settings();
   engine->job_->at_exit([open = std::weak_ptr<Engine>(engine)] {
     if (const auto left = open.lock()) left->close_at_exit();
   });
@@ -153,6 +154,7 @@ Status Engine::enter(base::Instant deadline) {
   // the way through host memory, which is left where NCCL does not start.
   const base::Instant end = clock_->after(config_.start_timeout);
   RONDE_RETURN_IF_ERROR(start_device(end));
+  RONDE_RETURN_IF_ERROR(compare_clocks(end));
   RONDE_RETURN_IF_ERROR(watch_others());
   RONDE_RETURN_IF_ERROR(tune(end));
   RONDE_RETURN_IF_ERROR(runner_.start());

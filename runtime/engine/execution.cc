@@ -7,6 +7,7 @@
 
 #include "collectives/plane/plane.h"
 #include "runtime/engine/batch_of.h"
+#include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {
 
@@ -162,7 +163,7 @@ Result<int> Execution::step() {
   // coordinator can send the next.
   bool ended = false;
   for (int i = 0; i < kStepsPerLook && executor_.busy() && !ended; ++i) {
-    if (!batch_began_) batch_began_ = context_.clock.now();
+    if (!batch_began_) begin_time();
     const auto progress = executor_.step(finished_);
     ended = !finished_.empty();
     finish_works();
@@ -227,6 +228,11 @@ void Execution::finish_works() {
   }
   if (finished_.empty()) return;
   const Instant now = context_.clock.now();
+  if (context_.timeline->on()) {
+    for (const FinishedBatch& finished : finished_) {
+      trace(*executing(finished.sequence), finished.status.ok(), batch_began_.value_or(now), now);
+    }
+  }
   if (batch_began_) {
     counters_.nanoseconds.fetch_add((now - *batch_began_).count(), std::memory_order_relaxed);
   }
@@ -234,6 +240,33 @@ void Execution::finish_works() {
   if (executor_.awaits_device()) batch_began_ = now;
   for (const FinishedBatch& finished : finished_) finish(finished);
   finished_.clear();
+}
+
+void Execution::begin_time() {
+  batch_began_ = context_.clock.now();
+  if (times() != nullptr) times()->begin();
+}
+
+// Records a batch and its tensors. Where the timeline has been started meanwhile, it does not know
+// when they were decided, and leaves them out.
+void Execution::trace(const Executing& batch, bool ok, Instant began, Instant ended) {
+  Timeline& timeline = *context_.timeline;
+  TracedBatch traced{batch.sequence, base::narrow<std::int64_t>(batch.tensors.size()), began, ended};
+  if (times() != nullptr) traced.phases = times()->phases();
+  timeline.add(traced);
+  for (const LocalTensorPtr& tensor : batch.tensors) {
+    if (tensor->decided == Instant{}) continue;
+    timeline.add(TracedTensor{.name = tensor->name,
+                              .operation = tensor->signature.operation,
+                              .submitted = tensor->submitted,
+                              .decided = tensor->decided,
+                              .began = std::max(began, tensor->decided),
+                              .ended = ended,
+                              .waited_for = tensor->waited_for,
+                              .batch = batch.sequence,
+                              .bytes = tensor->bytes().value(),
+                              .ok = ok});
+  }
 }
 
 void Execution::finish(const FinishedBatch& finished) {

@@ -83,6 +83,7 @@ class Execution {
   // One line that names the algorithm that moves the data, and the reason for it.
   [[nodiscard]] std::string description() const { return executor_.description(); }
   [[nodiscard]] Counts counts() const;
+  [[nodiscard]] collectives::BatchTimes* times() { return executor_.times(); }
 
   // After a failure: drops the batches, after which no memory of theirs is touched; gives up the
   // device, and the transport.
@@ -126,6 +127,8 @@ class Execution {
   base::Status failed_in(std::uint64_t sequence, const base::Status& why);
   void finish_works();
   void finish(const FinishedBatch& finished);
+  void begin_time();
+  void trace(const Executing& batch, bool ok, base::Instant began, base::Instant ended);
   void keep_what_mpi_may_write();
 
   const RankContext& context_;

@@ -19,10 +19,20 @@ using base::kNever;
 using base::Result;
 using base::Status;
 
+namespace {
+
+std::string host_text(const Job& job) {
+  return job.shape().hosts() == 1 ? base::host_name() : job.shape().host_name(job.host());
+}
+
+}  // namespace
+
 RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                      const base::Clock& clock, const base::Log& log, const SetIdentity* set,
                      Hooks hooks)
-    : context_{job.board(), job.shape(), job.rank(), config, clock, log, set},
+    : context_{job.board(), job.shape(), job.rank(), config, clock, log, set, &timeline_},
+      timeline_({job.rank(), job.host(), job.shape().hosts(), host_text(job)}, context_.board,
+                clock, log),
       failure_(context_, {[this](const auto& record) { control_.notify(record); },
                           [this, &job](const Status& why) {
                             execution_.drop_batches(why.message());
@@ -47,7 +57,9 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       control_(context_, job.take_links(), job.take_set_links()),
       execution_(job, context_, works_),
       stalls_(context_, member_, failure_, control_.links()),
-      tree_(context_.shape.hosts(), job.rank_table().fan_in) {}
+      tree_(context_.shape.hosts(), job.rank_table().fan_in) {
+  timeline_.set_times(execution_.times());
+}
 
 // ---- Agent ----
 

@@ -32,6 +32,7 @@
 #include "runtime/member/stall_watch.h"
 #include "runtime/tensors/ended_works.h"
 #include "runtime/tensors/tensor_table.h"
+#include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {
 
@@ -75,6 +76,7 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] Member& member() { return member_; }
   [[nodiscard]] HostControl& control() { return control_; }
   [[nodiscard]] Execution& execution() { return execution_; }
+  [[nodiscard]] Timeline& timeline() { return timeline_; }
   // Of the process sets of this rank.
   [[nodiscard]] SetAgents<RankAgent>& sets() { return sets_; }
   [[nodiscard]] SetOpenings& openings() { return openings_; }
@@ -121,6 +123,7 @@ class RankAgent final : public Agent, private Member::Owner {
   void on_departed() override { works_.complete_once(departed_); }
 
   const RankContext context_;
+  Timeline timeline_;
   FailurePath failure_;
   LineWaits line_waits_;
   EndedWorks works_;

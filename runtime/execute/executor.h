@@ -80,6 +80,8 @@ class Executor {
     return plane_->tune(config, idle);
   }
   [[nodiscard]] std::string description() const { return plane_->description(); }
+  // How long the phases of the current batch take; nullptr where nobody measures them.
+  [[nodiscard]] collectives::BatchTimes* times() { return plane_->times(); }
 
   // Drops all batches and aborts the device, after a failure. Memory that requests of the transport
   // may point at stays in the workspace.

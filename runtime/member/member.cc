@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "runtime/timeline/timeline.h"
+
 namespace ronde::runtime {
 
 using base::Code;
@@ -44,7 +46,7 @@ Arrival Member::count_in(const LocalTensor& tensor, const Ticket& ticket) {
   // The mark comes before the count: once the last rank has counted itself in, the batch may finish
   // at any moment.
   board.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed),
-                     tensor.step.word());
+                     tensor.step.word(), tensor.submitted);
   const auto expected =
       ticket.expected > 0 ? ticket.expected : static_cast<std::uint32_t>(board.ranks());
   const auto arrival =
@@ -125,6 +127,7 @@ Status Member::on_batch(const BatchDecision& decision) {
   // store.
   received_batches_.store(decision.sequence, std::memory_order_relaxed);
   RONDE_ASSIGN_OR_RETURN(auto claimed, table_.claim(decision.items));
+  if (context_.timeline != nullptr && context_.timeline->on()) note_decided(decision, claimed);
   return owner_.on_batch(decision.sequence, std::move(claimed));
 }
 
@@ -138,6 +141,36 @@ void Member::on_joined(const JoinedDecision& decision) {
   joined_.add(decision.rank);
   const std::int32_t host = context_.shape.host_of(context_.rank);
   table_.leave_out(joined_.ranks(), joined_.present(context_.shape.ranks_of(host)));
+}
+
+// For the timeline: when the batch of these tensors was known here, and whom they waited for.
+void Member::note_decided(const BatchDecision& decision,
+                          const TensorTable::Claimed& claimed) const {
+  const base::Instant now = context_.clock.now();
+  for (std::size_t i = 0; i < claimed.tensors.size(); ++i) {
+    LocalTensor& tensor = *claimed.tensors[i];
+    tensor.decided = now;
+    tensor.waited_for = last_to_arrive(decision.items[i], tensor, now);
+  }
+}
+
+// The rank of this host that has submitted the tensor last, by the times that ranks leave at its
+// entry of the plan. A tensor without one, as in the first step, has none.
+std::int32_t Member::last_to_arrive(const BatchItem& item, const LocalTensor& tensor,
+                                    base::Instant now) const {
+  if (item.entry < 0) return kWaitedForUnknown;
+  const collectives::Board& board = context_.board;
+  std::int32_t last = board.rank();
+  base::Instant at = tensor.submitted;
+  for (std::int32_t position = 0; position < board.ranks(); ++position) {
+    const base::Instant arrived = board.arrival_time(position, item.entry);
+    if (position == board.rank() || arrived <= at) continue;
+    at = arrived;
+    last = position;
+  }
+  // Where this host was complete long before the decision, another one was not.
+  const bool elsewhere = context_.shape.hosts() > 1 && now - at > at - tensor.submitted;
+  return elsewhere ? kWaitedForOtherHosts : context_.rank_at(last);
 }
 
 // Without the departed rank nothing can be agreed, so tensors that are in no batch fail now.

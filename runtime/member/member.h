@@ -77,6 +77,9 @@ class Member {
  private:
   base::Status on_batch(const BatchDecision& decision);
   void on_joined(const JoinedDecision& decision);
+  void note_decided(const BatchDecision& decision, const TensorTable::Claimed& claimed) const;
+  [[nodiscard]] std::int32_t last_to_arrive(const BatchItem& item, const LocalTensor& tensor,
+                                            base::Instant now) const;
   void on_departed(const DepartedDecision& departed);
   void note_step(StepNumber step);
 

@@ -26,6 +26,8 @@ struct SetIdentity {
   std::vector<std::int32_t> ranks;  // by rank of the set: which of the job it is
 };
 
+class Timeline;
+
 // Thread safety: a value; what it refers to outlives it.
 struct RankContext {
   collectives::Board board;  // of this host
@@ -35,6 +37,7 @@ struct RankContext {
   const base::Clock& clock;
   const base::Log& log;
   const SetIdentity* set = nullptr;  // nullptr: the whole job
+  Timeline* timeline = nullptr;  // the rank's; nullptr: it has none
 
   [[nodiscard]] bool leads() const { return board.rank() == kLeader; }
   [[nodiscard]] std::int32_t rank_at(std::int32_t position) const {

@@ -67,6 +67,10 @@ struct LocalTensor : Submission {
   std::shared_ptr<Work> work;  // nullptr once the tensor has ended
   bool in_batch = false;
   base::Status refused;  // what became of it alone in its batch, on every rank
+  // For the timeline, where it is on: when the batch was known here, and whom it has waited for
+  // (timeline/trace.h).
+  base::Instant decided{};
+  std::int32_t waited_for = -1;
   bool ended = false;
   // The neighbours in the table's two queues; its lock guards them.
   struct Neighbours {

@@ -177,7 +177,7 @@ class Names(unittest.TestCase):
         communicator = types.SimpleNamespace(Get_rank=None)
         for name, call in (("mpi_comm", lambda: ronde.ProcessSet(communicator)),
                            ("Adasum", lambda: ronde.allreduce(one, op=ronde.Adasum)),
-                           ("elastic", lambda: ronde.elastic), ("start_timeline", lambda: ronde.start_timeline("x")),
+                           ("elastic", lambda: ronde.elastic),
                            ("sub-communicators", lambda: ronde.init(comm=[0]))):
             with self.assertRaisesRegex(NotImplementedError, name):
                 call()

@@ -17,12 +17,13 @@ from ._job import (cross_rank, cross_size, init, is_homogeneous, is_initialized,
 from ._join import join
 from ._library import VERSION as __version__
 from ._library import Error, InvalidArgument, Op, Status
-from ._missing import elastic_attribute, start_timeline, stop_timeline
+from ._missing import elastic_attribute
 from ._numpy import Engine, NumpyArrays
 from ._objects import allgather_object, broadcast_object
 from ._operations import Operations
 from ._process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ._run import RunError, run
+from ._timeline import start_timeline, stop_timeline
 from ._works import Work
 
 Average, Sum, Min, Max, Product = Op.AVERAGE, Op.SUM, Op.MIN, Op.MAX, Op.PRODUCT

@@ -12,6 +12,7 @@ import sys
 import threading
 from typing import Any, NamedTuple, Optional, Sequence
 
+from ._engine_timeline import EngineTimeline
 from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, InvalidArgument, Op, Request, Statistics,
                        Status, call)
 from ._local_job import LocalJob
@@ -118,7 +119,7 @@ def _copy_environment() -> None:
         os.environ.pop("RONDE_JOB_SECRET", None)
 
 
-class Engine:
+class Engine(EngineTimeline):
     """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those. One that is neither
     closed nor used any more stays open until the program ends."""
 

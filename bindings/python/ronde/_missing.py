@@ -5,16 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 
-def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Not there yet: raises NotImplementedError."""
-    raise NotImplementedError("start_timeline(): Ronde has no timeline yet; see Engine.statistics()")
-
-
-def stop_timeline() -> None:
-    """Not there yet: raises NotImplementedError."""
-    raise NotImplementedError("stop_timeline(): Ronde has no timeline yet")
-
-
 def elastic_attribute(module: str, name: str) -> Any:
     """For a module's __getattr__: Horovod's elastic training is not there, other names are unknown."""
     if name == "elastic":

@@ -414,6 +414,46 @@ RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
 RONDE_API ronde_status ronde_engine_describe(const ronde_engine* engine, const char** text,
                                              ronde_error** error);
 
+/* ---- the timeline ----
+ * What the ranks do, as a file of Chrome's trace format (chrome://tracing, ui.perfetto.dev): for
+ * each tensor how long it waited for others, and for which rank (known from its second step on),
+ * how long in the queue and in its batch; the batches and their phases; the program's own marks.
+ * All ranks of a host write one file, each what it does while its timeline is on; the host with
+ * rank 0 the file of that path, host n <path>.host<n>, and
+ *   jq -s add trace.json trace.json.host* > all.json
+ * makes one of them. Times are those of rank 0's host: the clocks of the hosts are compared when
+ * the engines open, and the event "clock" says how far this may be wrong. The file is whole after
+ * every write, also where ranks are killed. A job begins its file anew; starting again with the
+ * same path goes on with it. RONDE_TIMELINE=<path> starts it when the engine opens. */
+
+/* flags of ronde_engine_start_timeline */
+#define RONDE_TIMELINE_CYCLES 1u /* marks where batches begin: "CYCLE_START", Horovod's word */
+
+/* Starts the timeline of this rank; asks no other rank.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: it is on; RONDE_SYSTEM: the file cannot be
+ * written; RONDE_UNSUPPORTED: unknown flags, or a forked child. */
+RONDE_API ronde_status ronde_engine_start_timeline(ronde_engine* engine, const char* path,
+                                                   uint64_t flags, ronde_error** error);
+/* Writes what is left and ends the timeline; ronde_engine_close does so too. Where it is off
+ * nothing happens. Where the file cannot be written a line is logged, the timeline is off, and the
+ * job goes on.
+ * Returns: argument codes; RONDE_SYSTEM: the file could not be written; RONDE_UNSUPPORTED in a
+ * forked child. */
+RONDE_API ronde_status ronde_engine_stop_timeline(ronde_engine* engine, ronde_error** error);
+
+typedef enum ronde_mark {
+  RONDE_MARK_INSTANT = 0,
+  RONDE_MARK_BEGIN = 1, /* of something in the calling thread; inside it others may begin and end */
+  RONDE_MARK_END = 2    /* of what has begun there last */
+} ronde_mark;
+
+/* Marks this moment in the timeline; while it is off nothing happens.
+ *   ronde_engine_mark(engine, RONDE_MARK_BEGIN, "forward", NULL);
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: no ronde_mark; RONDE_UNSUPPORTED in a forked
+ * child. */
+RONDE_API ronde_status ronde_engine_mark(ronde_engine* engine, int32_t mark, const char* name,
+                                         ronde_error** error);
+
 /* ---- memory on the board ----
  * Memory that the ranks of this host share. An allreduce in place of a tensor that lies in such
  * memory on every rank is done where it lies, without a copy; the result has the same bits. Nothing

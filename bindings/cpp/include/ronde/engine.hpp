@@ -376,6 +376,24 @@ class Engine {
     return text;
   }
 
+  // Writes what this rank does from now on into a trace file that all ranks of the host share, for
+  // chrome://tracing or ui.perfetto.dev; ronde.h has what is in it. Ends with stop_timeline() or
+  // close(). Throws Error: the codes of ronde_engine_start_timeline.
+  void start_timeline(const std::string& path) {
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_start_timeline(get(), path.c_str(), 0, &error));
+  }
+  // Throws Error where the file could not be written (RONDE_SYSTEM).
+  void stop_timeline() {
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_stop_timeline(get(), &error));
+  }
+  // Marks this moment in the timeline; MarkedSpan marks how long something takes.
+  void mark(const std::string& name) {
+    detail::ErrorSlot error;
+    error.throw_if(ronde_engine_mark(get(), RONDE_MARK_INSTANT, name.c_str(), &error));
+  }
+
   // Completes what can be completed within RONDE_SHUTDOWN_TIMEOUT_SECONDS and fails the rest. The
   // engine is gone afterwards, whatever this throws. Throws Error: the codes of ronde_engine_close,
   // if works failed meanwhile, or before and nobody has waited for them, or the job had failed.

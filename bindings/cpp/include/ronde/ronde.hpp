@@ -36,6 +36,7 @@
 #include <ronde/range.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/store.hpp>
+#include <ronde/timeline.hpp>
 #include <ronde/types.hpp>
 #include <ronde/work.hpp>
 
