@@ -266,21 +266,28 @@ ArrivalCount Board::arrival(std::int64_t entry) const {
 std::atomic_ref<std::uint64_t> Board::arrived_mark(std::int32_t rank, std::int64_t entry,
                                                    std::size_t word) const {
   return std::atomic_ref(sections_->arrived[index_of_rank(rank) * sections_->arrived_row +
-                                            kArrivedWords * index_of_entry(entry) + word]);
+                                            2 * index_of_entry(entry) + word]);
 }
 
 // Marks count from 1, since 0 stands for no mark.
-void Board::mark_arrived(std::int64_t entry, std::uint64_t received_batches,
-                         std::uint64_t step, base::Instant time) const {
+void Board::mark_arrived(std::int64_t entry, std::uint64_t received_batches, std::uint64_t step,
+                         base::Instant time) const {
   arrived_mark(rank_, entry).store(received_batches + 1, std::memory_order_relaxed);
   arrived_mark(rank_, entry, 1).store(step, std::memory_order_relaxed);
-  arrived_mark(rank_, entry, 2)
+  arrival_time_word(rank_, entry)
       .store(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
+}
+
+std::atomic_ref<std::uint64_t> Board::arrival_time_word(std::int32_t rank,
+                                                        std::int64_t entry) const {
+  return std::atomic_ref(
+      sections_->arrival_times[index_of_rank(rank) * sections_->arrival_times_row +
+                               index_of_entry(entry)]);
 }
 
 base::Instant Board::arrival_time(std::int32_t rank, std::int64_t entry) const {
   return base::Instant(
-      static_cast<std::int64_t>(arrived_mark(rank, entry, 2).load(std::memory_order_relaxed)));
+      static_cast<std::int64_t>(arrival_time_word(rank, entry).load(std::memory_order_relaxed)));
 }
 
 std::uint64_t Board::step_of(std::int32_t rank, std::int64_t entry) const {

@@ -12,7 +12,8 @@
 //   announcements   per rank: a byte stream to the coordinator
 //   decisions       one byte stream from the coordinator to all ranks
 //   arrival         one word per plan entry: generation and count
-//   arrived         one word per rank and entry, for stall reports
+//   arrived         two words per rank and entry, for stall reports
+//   arrival times   one word per rank and entry, for timelines
 //   tuning          how windows of data are cut: picked by a probe when the engines open
 //   slot counters   per rank: which windows of data it has filled and finished (in_host/slots.h)
 //   slots           per rank: three buffers of data
@@ -151,8 +152,8 @@ class Board {
   // earlier step. `last_batch` is the last batch that had this entry, 0 if there was none. With it
   // goes a word about the step, which is there for whoever has seen the rank's arrive(), and the
   // time.
-  void mark_arrived(std::int64_t entry, std::uint64_t received_batches,
-                    std::uint64_t step = 0, base::Instant time = {}) const;
+  void mark_arrived(std::int64_t entry, std::uint64_t received_batches, std::uint64_t step = 0,
+                    base::Instant time = {}) const;
   void unmark_arrived(std::int64_t entry) const;
   [[nodiscard]] bool has_arrived(std::int32_t rank, std::int64_t entry,
                                  std::uint64_t last_batch) const;
@@ -195,6 +196,8 @@ class Board {
   [[nodiscard]] std::size_t index_of_entry(std::int64_t entry) const;
   [[nodiscard]] std::atomic_ref<std::uint64_t> arrived_mark(std::int32_t rank, std::int64_t entry,
                                                             std::size_t word = 0) const;
+  [[nodiscard]] std::atomic_ref<std::uint64_t> arrival_time_word(std::int32_t rank,
+                                                                 std::int64_t entry) const;
   [[nodiscard]] std::span<std::byte> announce_ring(std::size_t index) const;
 
   std::shared_ptr<SharedMemory> memory_;

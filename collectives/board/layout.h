@@ -20,9 +20,6 @@ namespace ronde::collectives {
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
 inline constexpr std::uint32_t kBoardVersion = 8;
 
-// The words of a rank at an entry of the section "arrived".
-inline constexpr std::size_t kArrivedWords = 3;
-
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -95,12 +92,15 @@ struct BoardSections {
   std::span<std::byte> decision_ring;
   // By entry: the generation, whether some rank's step has a number, and the count.
   std::span<std::atomic<std::uint64_t>> arrival;
-  // By rank, then entry, a mark, a step's number and a time; a row is padded. These are plain words, which
+  // By rank, then entry, a mark and a step's number; a row is padded. These are plain words, which
   // live where zeroed memory is mapped: an atomic has to be constructed, and that would write to
   // every page of the section, on the leader's NUMA node. Used through std::atomic_ref, each rank
   // touches its row first.
   std::span<std::uint64_t> arrived;
   std::size_t arrived_row = 0;
+  // Likewise, when a rank has arrived.
+  std::span<std::uint64_t> arrival_times;
+  std::size_t arrival_times_row = 0;
   TuningWords* tuning = nullptr;
   std::span<SlotWords> slot_words;    // by rank
   std::span<std::byte> slot_buffers;  // by rank, kSlotBuffers each; on pages of their own

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "collectives/in_host/batch_times.h"
 #include "collectives/kernels/window_plan.h"
 #include "collectives/kernels/wire_copy.h"
+#include "collectives/transport/batch_times.h"
 
 namespace ronde::collectives {
 

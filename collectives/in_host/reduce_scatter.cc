@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/in_host/batch_times.h"
 #include "collectives/in_host/reduction.h"
 #include "collectives/kernels/window_plan.h"
+#include "collectives/transport/batch_times.h"
 
 namespace ronde::collectives {
 

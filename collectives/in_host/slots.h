@@ -19,10 +19,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "collectives/board/board.h"
-#include "collectives/in_host/batch_times.h"
+#include "collectives/transport/batch_times.h"
 
 namespace ronde::collectives {
 
@@ -77,7 +78,7 @@ class Slots {
   void want_rings(bool wanted);
 
   // How long the phases of the current batch take, measured by the collectives on these slots.
-  [[nodiscard]] BatchTimes& times() { return times_; }
+  [[nodiscard]] BatchTimes& times() { return *times_; }
 
  private:
   void post(std::uint64_t filled, std::uint64_t done);
@@ -92,7 +93,7 @@ class Slots {
   // The numbers of windows that this rank has posted.
   std::uint64_t filled_ = 0;
   std::uint64_t done_ = 0;
-  BatchTimes times_;
+  std::unique_ptr<BatchTimes> times_ = std::make_unique<BatchTimes>();
   std::vector<std::uint64_t> seen_;  // by rank: the counter as it was last read
 };
 

@@ -17,7 +17,7 @@
 #include <memory>
 
 #include "base/status.h"
-#include "collectives/in_host/batch_times.h"
+#include "collectives/transport/batch_times.h"
 #include "collectives/transport/collective.h"
 
 namespace ronde::collectives {

@@ -251,7 +251,8 @@ void Execution::begin_time() {
 // when they were decided, and leaves them out.
 void Execution::trace(const Executing& batch, bool ok, Instant began, Instant ended) {
   Timeline& timeline = *context_.timeline;
-  TracedBatch traced{batch.sequence, base::narrow<std::int64_t>(batch.tensors.size()), began, ended};
+  TracedBatch traced{batch.sequence, base::narrow<std::int64_t>(batch.tensors.size()), began,
+                     ended};
   if (times() != nullptr) traced.phases = times()->phases();
   timeline.add(traced);
   for (const LocalTensorPtr& tensor : batch.tensors) {

@@ -41,24 +41,24 @@ void Timeline::introduce(std::string& text) const {
     lines_->append_about(text, kind, arguments);
   };
   const std::string rank = std::to_string(place_.rank);
-  about("process_name",
-        "\"name\":" + json_text("rank " + rank + " on host " + place_.host_name));
+  about("process_name", "\"name\":" + json_text("rank " + rank + " on host " + place_.host_name));
   about("process_sort_index", "\"sort_index\":" + rank);
   const auto epoch = std::chrono::system_clock::now().time_since_epoch();
   about("start_time_since_epoch_in_micros",
         "\"value\":" +
             std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
-  about("clock", "\"host\":" + std::to_string(place_.host) + ",\"hosts\":" +
-                     std::to_string(place_.hosts) + ",\"offset_ns\":" +
-                     std::to_string(offset_.offset.count()) + ",\"error_ns\":" +
-                     std::to_string(offset_.error.count()));
+  about("clock", "\"host\":" + std::to_string(place_.host) +
+                     ",\"hosts\":" + std::to_string(place_.hosts) +
+                     ",\"offset_ns\":" + std::to_string(offset_.offset.count()) +
+                     ",\"error_ns\":" + std::to_string(offset_.error.count()));
 }
 
 Status Timeline::start(const std::string& path, bool cycles) {
   const MutexLock lock(starting_);
   if (writer_.joinable() && on()) {
-    return Status::error(Code::kInvalidArgument, "a timeline is being written to '" +
-                                                     file_->path() + "': stop it first");
+    if (file_->path() == path_on(path, place_.host)) return {};
+    return Status::error(Code::kInvalidArgument,
+                         "a timeline is being written to '" + file_->path() + "': stop it first");
   }
   if (writer_.joinable()) end().ignore();  // its file could not be written, which was logged
   RONDE_ASSIGN_OR_RETURN(file_, TraceFile::open(path_on(path, place_.host), first_line()));
@@ -73,8 +73,7 @@ Status Timeline::start(const std::string& path, bool cycles) {
     lost_ = 0;
     stopping_ = false;
   }
-  RONDE_ASSIGN_OR_RETURN(writer_,
-                         base::start_thread("the timeline's thread", [this] { run(); }));
+  RONDE_ASSIGN_OR_RETURN(writer_, base::start_thread("the timeline's thread", [this] { run(); }));
   if (times_ != nullptr) times_->measure_with(&clock_);
   on_.store(true, std::memory_order_relaxed);
   return {};

@@ -16,7 +16,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
-#include "collectives/in_host/batch_times.h"
+#include "collectives/transport/batch_times.h"
 #include "runtime/timeline/clock_offset.h"
 #include "runtime/timeline/trace.h"
 #include "runtime/timeline/trace_file.h"
@@ -24,8 +24,8 @@
 namespace ronde::runtime {
 
 // While it is off it costs one load for each thing that might be recorded. While it is on events go
-// into memory; a thread of its own writes them to the file every so often. What there is no room for
-// is lost, and the file says how many events were.
+// into memory; a thread of its own writes them to the file every so often. What there is no room
+// for is lost, and the file says how many events were.
 //
 // Thread safety: any thread; stop() before the destructor.
 class Timeline {
@@ -52,8 +52,9 @@ class Timeline {
   // The phases of batches are measured here; nullptr: nowhere. Before start().
   void set_times(collectives::BatchTimes* times) { times_ = times; }
 
-  // Begins the file, or goes on with that of this job, which other ranks may have begun. An error
-  // if the timeline is on (kInvalidArgument), or if the file cannot be written; then it stays off.
+  // Begins the file, or goes on with that of this job, which other ranks may have begun. Nothing
+  // happens where the timeline is on with this path; with another one it is an error
+  // (kInvalidArgument). So it is if the file cannot be written; then the timeline stays off.
   // cycles: the beginning of each batch gets a mark of Horovod's name.
   base::Status start(const std::string& path, bool cycles);
   // Writes what has been recorded, and closes the file; ok where it is off. The error if the file

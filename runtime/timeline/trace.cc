@@ -134,8 +134,7 @@ std::int64_t TraceLines::row_of(std::string& text, const std::string& name) {
 }
 
 void TraceLines::add(std::string& text, const TracedTensor& tensor) {
-  const std::int64_t row =
-      row_of(text, std::string(name_of(tensor.operation)) + "." + tensor.name);
+  const std::int64_t row = row_of(text, std::string(name_of(tensor.operation)) + "." + tensor.name);
   const std::string category = upper_case(name_of(tensor.operation));
   std::string of_batch = "\"batch\":" + std::to_string(tensor.batch);
   if (!tensor.ok) of_batch += ",\"failed\":true";
@@ -191,8 +190,7 @@ void TraceLines::add(std::string& text, const TracedBatch& batch) {
 void TraceLines::add(std::string& text, const TracedMark& mark) {
   constexpr std::string_view kKinds = "iBE";
   const char kind = kKinds[static_cast<std::size_t>(mark.kind)];
-  const std::int64_t row =
-      row_of(text, "marks of thread " + std::to_string(mark.thread));
+  const std::int64_t row = row_of(text, "marks of thread " + std::to_string(mark.thread));
   begin_event(text, kind, row, json_text(mark.name), mark.at);
   text += mark.kind == MarkKind::kInstant ? ",\"s\":\"t\"}\n" : ",\"cat\":\"MARK\"}\n";
 }

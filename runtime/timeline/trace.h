@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/operations.h"
-#include "collectives/in_host/batch_times.h"
+#include "collectives/transport/batch_times.h"
 
 namespace ronde::runtime {
 

@@ -138,9 +138,9 @@ Result<std::int64_t> TraceFile::find_end() const {
   // Cut off behind the last line that has its end.
   const std::size_t line_end = last.rfind('\n');
   if (line_end == std::string::npos || from + static_cast<std::int64_t>(line_end) < 2) {
-    return Status::error(base::Code::kSystem,
-                         "the timeline '" + path_ +
-                             "' has been changed by another program: name another file");
+    return Status::error(
+        base::Code::kSystem,
+        "the timeline '" + path_ + "' has been changed by another program: name another file");
   }
   const std::size_t cut = last[line_end - 1] == ',' ? line_end - 1 : line_end;
   const std::int64_t end = from + static_cast<std::int64_t>(cut);

@@ -40,7 +40,8 @@ class TraceFile {
 
   std::string path_;
   base::FileDescriptor file_;
-  bool regular_ = true;  // a file that has an end; else a device, which is written from the start on
+  bool regular_ =
+      true;  // a file that has an end; else a device, which is written from the start on
 };
 
 }  // namespace ronde::runtime

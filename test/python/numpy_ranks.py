@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's names on NumPy arrays: run on each rank of a job, under mpirun or alone."""
 import gc
+import json
 import os
+import pathlib
+import tempfile
 import threading
 import types
 import unittest
@@ -171,6 +174,44 @@ class Names(unittest.TestCase):
             # Operations without a name go on from one number.
             self.assertEqual(ronde.allreduce(numpy.ones(1), op=ronde.Sum).tolist(), [self.size])
             self.assertEqual(ronde.allgather(numpy.ones((1, 2))).shape, (self.size, 2))
+
+    def test_a_timeline_is_started_and_stopped_while_the_job_runs(self):
+        with tempfile.TemporaryDirectory() as folder:  # of rank 0, for all of them
+            folder = ronde.broadcast_object(folder, root_rank=0)
+            for part, cycles in enumerate((True, False, True)):
+                path = pathlib.Path(folder) / f"trace{part}.json"
+                ronde.start_timeline(str(path), mark_cycles=cycles)
+                ronde.start_timeline(str(path))  # as it is
+                with self.assertRaisesRegex(ValueError, "stop it first"):
+                    ronde.start_timeline(f"{path}.other")
+                ronde.allreduce(numpy.ones(3, numpy.float32), name="test_allreduce")
+                ronde.stop_timeline()
+                ronde.stop_timeline()  # a second time it does nothing
+                ronde.barrier()
+                text = path.read_text(encoding="utf-8")
+                # What Horovod's own test of its timeline looks for.
+                for word in ("allreduce.test_allreduce", "start_time_since_epoch_in_micros", "NEGOTIATE_ALLREDUCE",
+                             "ALLREDUCE"):
+                    self.assertIn(word, text)
+                self.assertEqual("CYCLE_START" in text, cycles)
+                events = json.loads(text)
+                self.assertEqual({event["pid"] for event in events if event.get("cat") == "ALLREDUCE"},
+                                 set(range(self.size)))
+            ronde.barrier()  # rank 0 removes the folder
+        with self.assertRaisesRegex(ronde.Error, "'/nowhere/trace.json' cannot be opened: No such file"):
+            ronde.start_timeline("/nowhere/trace.json")
+
+    def test_marks_are_in_the_timeline(self):
+        with tempfile.TemporaryDirectory() as folder, ronde.Engine(name="marks") as engine:
+            path = pathlib.Path(folder) / "trace.json"
+            engine.mark("while it is off")
+            engine.start_timeline(path)
+            with engine.marked("forward"):
+                engine.mark("here")
+            engine.stop_timeline()
+            events = json.loads(path.read_text(encoding="utf-8"))
+            self.assertEqual([(event["ph"], event["name"]) for event in events if event["ph"] in "BEi"],
+                             [("B", "forward"), ("i", "here"), ("E", "forward")])
 
     def test_what_is_missing_says_so(self):
         one = numpy.ones(1)

@@ -429,9 +429,10 @@ RONDE_API ronde_status ronde_engine_describe(const ronde_engine* engine, const c
 /* flags of ronde_engine_start_timeline */
 #define RONDE_TIMELINE_CYCLES 1u /* marks where batches begin: "CYCLE_START", Horovod's word */
 
-/* Starts the timeline of this rank; asks no other rank.
- * Returns: argument codes; RONDE_INVALID_ARGUMENT: it is on; RONDE_SYSTEM: the file cannot be
- * written; RONDE_UNSUPPORTED: unknown flags, or a forked child. */
+/* Starts the timeline of this rank; asks no other rank. Where it is on with this path nothing
+ * happens.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: it is on with another path; RONDE_SYSTEM: the
+ * file cannot be written; RONDE_UNSUPPORTED: unknown flags, or a forked child. */
 RONDE_API ronde_status ronde_engine_start_timeline(ronde_engine* engine, const char* path,
                                                    uint64_t flags, ronde_error** error);
 /* Writes what is left and ends the timeline; ronde_engine_close does so too. Where it is off

@@ -55,5 +55,14 @@ TEST(Arrivals, MarksSayInWhichStepARankIs) {
   EXPECT_FALSE(boards[0].has_arrived(1, 5, 0));
 }
 
+TEST(Arrivals, MarksSayWhenARankArrived) {
+  const auto boards = make_boards(small(3));
+  EXPECT_EQ(boards[0].arrival_time(1, 5), base::Instant{});
+  boards[1].mark_arrived(5, 0, 0, base::Instant(1234));
+  EXPECT_EQ(boards[0].arrival_time(1, 5), base::Instant(1234));
+  EXPECT_EQ(boards[0].arrival_time(2, 5), base::Instant{});
+  EXPECT_EQ(boards[0].arrival_time(1, 4), base::Instant{});
+}
+
 }  // namespace
 }  // namespace ronde::collectives

@@ -21,6 +21,7 @@ struct Record {
   std::set<std::int64_t> may_end;
   std::set<int> tags;
   std::size_t most_across = 0;
+  BatchTimes times{};
   bool fails = false;
 };
 
@@ -49,7 +50,8 @@ class Across final : public Collective {
 
 class Recorded final : public TwoLevelPhases {
  public:
-  Recorded(Record& record, std::int64_t blocks) : TwoLevelPhases(blocks, 32), record_(record) {}
+  Recorded(Record& record, std::int64_t blocks)
+      : TwoLevelPhases(blocks, 32, record.times), record_(record) {}
 
  private:
   Phase before(std::int64_t block) override {

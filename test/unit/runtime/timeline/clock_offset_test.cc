@@ -30,8 +30,7 @@ std::vector<ClockReading> exchange_of(const JobShape& shape, const std::vector<I
   for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
     const Instant of_host = ahead[static_cast<std::size_t>(shape.host_of(rank))];
     const Instant received = last + microseconds(1 + random() % 500);
-    readings.push_back(
-        {sent[static_cast<std::size_t>(rank)] + of_host, received + of_host});
+    readings.push_back({sent[static_cast<std::size_t>(rank)] + of_host, received + of_host});
   }
   return readings;
 }
