@@ -52,6 +52,9 @@ constexpr auto kSettings = std::to_array<Setting>({
      "a tensor that some ranks have not submitted for this long is reported"},
     {"RONDE_STALL_FAILURE_SECONDS", &Config::stall_failure, "1800", "", 0.001, 864000, false,
      "a tensor that some ranks have not submitted for this long fails the job"},
+    {"RONDE_DEADLOCK_GRACE_SECONDS", &Config::deadlock_grace, "5", "", 0, 864000, false,
+     "how long all ranks may wait for each other, which is reported after 1 s, before the job "
+     "fails"},
     {"RONDE_LINK_TIMEOUT_SECONDS", &Config::link_timeout, "60", "", 2, 86400, false,
      "how long the line to another host may be silent before the job fails"},
     {"RONDE_SHUTDOWN_TIMEOUT_SECONDS", &Config::shutdown_timeout, "30", "", 0.001, 86400, false,

@@ -60,6 +60,7 @@ struct Config {
   Nanoseconds start_timeout{};
   Nanoseconds stall_warning{};
   Nanoseconds stall_failure{};
+  Nanoseconds deadlock_grace{};
   Nanoseconds link_timeout{};
   Nanoseconds shutdown_timeout{};
   Nanoseconds unwind_grace{};

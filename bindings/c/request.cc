@@ -68,9 +68,6 @@ Status check_unused(const ronde_request& request, const std::string& name) {
   if (of_host && (request.stream != nullptr || request.ready_event != nullptr)) {
     return unsupported("streams and events belong to devices: leave them NULL, or set device");
   }
-  if (request.deadline_ns != 0) {
-    return unsupported("this version has no deadline of single tensors: leave deadline_ns at 0");
-  }
   constexpr std::uint64_t kKnown =
       RONDE_FLAG_WILL_WAIT | RONDE_FLAG_STEP_AGREES | RONDE_FLAG_WEIGHTED;
   if ((request.flags & ~kKnown) != 0) {
@@ -101,6 +98,14 @@ Status check_lengths(const ronde_request& request, const std::string& name) {
   return {};
 }
 
+Result<base::Nanoseconds> deadline_of(const ronde_request& request) {
+  if (request.deadline_ns >= 0) return base::Nanoseconds(request.deadline_ns);
+  return Status::error(Code::kInvalidArgument,
+                       std::string("'") + request.name + "': deadline_ns is " +
+                           std::to_string(request.deadline_ns) +
+                           ": give it the nanoseconds from now on, or 0 for that of the engine");
+}
+
 Result<runtime::StepNumber> step_of(const ronde_request& request) {
   const bool agrees = (request.flags & RONDE_FLAG_STEP_AGREES) != 0;
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
@@ -127,6 +132,7 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   submission.place = place_of(request);
   submission.will_wait = (request.flags & RONDE_FLAG_WILL_WAIT) != 0;
   RONDE_ASSIGN_OR_RETURN(submission.step, step_of(request));
+  RONDE_ASSIGN_OR_RETURN(submission.deadline, deadline_of(request));
   auto& signature = submission.signature;
   signature.operation = operation;
   signature.device = request.device;

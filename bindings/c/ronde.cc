@@ -56,6 +56,19 @@ Status done_well(const ronde_work& work) {
   return Engine::result(*work.work);
 }
 
+using WaitUntil = ronde::base::Result<bool> (Engine::*)(ronde::runtime::Work&,
+                                                        ronde::base::Instant);
+// Waits so long at most, in that way, and says whether the work is done.
+Status wait_for(ronde_work* work, int64_t timeout_ns, int32_t* done, WaitUntil wait) {
+  if (work == nullptr) return null_argument("work");
+  if (done == nullptr) return null_argument("done");
+  const auto timeout = std::chrono::nanoseconds(std::max<int64_t>(0, timeout_ns));
+  const auto deadline = work->engine->clock().after(timeout);
+  RONDE_ASSIGN_OR_RETURN(const auto waited, ((*work->engine).*wait)(*work->work, deadline));
+  *done = waited ? 1 : 0;
+  return waited ? Engine::result(*work->work) : Status();
+}
+
 // The place of a device's result is known as soon as streams can wait for it.
 Status has_output(const ronde_work& work) {
   if (work.work->of_device && work.work->issued.done() && !work.work->completion.done()) return {};
@@ -319,15 +332,12 @@ ronde_status ronde_work_wait(ronde_work* work, ronde_error** error) {
 
 ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* done,
                                  ronde_error** error) {
-  return guarded(error, [&]() -> Status {
-    if (work == nullptr) return null_argument("work");
-    if (done == nullptr) return null_argument("done");
-    const auto timeout = std::chrono::nanoseconds(std::max<int64_t>(0, timeout_ns));
-    const auto deadline = work->engine->clock().after(timeout);
-    RONDE_ASSIGN_OR_RETURN(const auto waited, work->engine->wait_until(*work->work, deadline));
-    *done = waited ? 1 : 0;
-    return waited ? Engine::result(*work->work) : Status();
-  });
+  return guarded(error, [&] { return wait_for(work, timeout_ns, done, &Engine::wait_until); });
+}
+
+ronde_status ronde_work_wait_slice(ronde_work* work, int64_t slice_ns, int32_t* done,
+                                   ronde_error** error) {
+  return guarded(error, [&] { return wait_for(work, slice_ns, done, &Engine::wait_slice); });
 }
 
 ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -22,6 +23,9 @@ namespace {
 // The pause between two questions whether a stream can wait for a work of the device.
 constexpr base::Nanoseconds kFirstPause = std::chrono::microseconds(20);
 constexpr base::Nanoseconds kLongestPause = std::chrono::milliseconds(1);
+
+// How long a caller that waits in slices may do something else between two of them.
+constexpr base::Nanoseconds kSliceGap = std::chrono::seconds(1);
 
 static_assert(WaitingHabit::kLongestDelay == AgentRunner::kMostOwed);
 
@@ -93,8 +97,10 @@ Result<Engine::WorkPtr> Engine::try_submit(Submission submission) {
   WorkPtr work = std::make_shared<Work>();
   work->name = tensor->name;
   work->of_device = on_device(tensor->signature);
+  work->deadline = tensor->deadline;
   tensor->work = work;
   const Inside inside(submitting_threads_);
+  agent_.threads().submitted();
   std::vector<std::byte> request;
   const auto ticket =
       table_.insert(tensor, [&] { request = agent_.member().make_request(*tensor); });
@@ -110,6 +116,8 @@ Result<Engine::WorkPtr> Engine::try_submit(Submission submission) {
   } else {
     announce_and_learn(*work, tensor->submitted, ticket->habit, announce);
   }
+  // Whoever sleeps for the agent does not know of this deadline.
+  if (work->deadline > base::Nanoseconds(0)) runner_.notify(true);
   return work;
 }
 
@@ -197,19 +205,34 @@ bool Engine::poll(Work& work) {
   return runner_.poll(work.completion);
 }
 
-base::Instant Engine::verdict_deadline() const {
-  return clock_->after(config_.stall_failure + kVerdictMargin);
+Result<bool> Engine::wait_slice(Work& work, base::Instant deadline) {
+  if (process_.is_mine()) {
+    agent_.threads().waits_until(std::min(deadline, base::kNever - kSliceGap) + kSliceGap);
+  }
+  auto done = wait_until(work, deadline);
+  if (process_.is_mine() && (!done.ok() || *done)) agent_.threads().waits_no_more();
+  return done;
+}
+
+base::Instant Engine::verdict_deadline(const Work& work) const {
+  const bool own = work.deadline > base::Nanoseconds(0);
+  return clock_->after(
+      std::min(own ? work.deadline : config_.stall_failure, base::kNever - kVerdictMargin) +
+      kVerdictMargin);
 }
 
 Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
+  std::optional<Submitters::Waiting> waiting;
+  if (process_.is_mine()) waiting.emplace(agent_.threads());
   // Whoever has joined waits for as long as the others go on, whose stall checks run.
-  const base::Instant verdict = work.joins ? base::kNever : verdict_deadline();
+  const base::Instant verdict = work.joins ? base::kNever : verdict_deadline(work);
   auto done = wait_until(work, deadline ? *deadline : verdict);
   RONDE_RETURN_IF_ERROR(done.status());
   if (*done) return result(work);
   // The stall checks should have ended it. The caller's memory must be free when this returns.
-  Status late = Status::error(Code::kDeadline,
-                              "'" + work.name + "' did not end before RONDE_STALL_FAILURE_SECONDS");
+  Status late = Status::error(
+      Code::kDeadline,
+      "'" + work.name + "' did not end before its deadline, or RONDE_STALL_FAILURE_SECONDS");
   agent_.failure().fail(late, -1);
   runner_.notify(true);
   done = wait_until(work, clock_->after(kFarewell));
@@ -233,6 +256,7 @@ Status Engine::check_waiting(const Work& work, void* stream) {
 Status Engine::let_stream_wait(Work& work, void* stream) {
   RONDE_RETURN_IF_ERROR(may_drive());
   const Inside inside(waiting_threads_);  // also between two looks
+  const Submitters::Waiting waiting(agent_.threads());
   Status can_wait = check_waiting(work, stream);
   if (!can_wait.ok()) {
     // The device has failed, and that fails the job.
@@ -241,7 +265,7 @@ Status Engine::let_stream_wait(Work& work, void* stream) {
     static_cast<void>(runner_.wait(work.completion, clock_->now()));
     return can_wait;
   }
-  const base::Instant deadline = verdict_deadline();
+  const base::Instant deadline = verdict_deadline(work);
   const bool issued = runner_.wait(work.issued, deadline);
   // It is late, or there is nothing on the device to wait for.
   if (!issued || work.on_device == nullptr) return wait(work, deadline);

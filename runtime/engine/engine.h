@@ -106,6 +106,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
   // is done.
   base::Result<bool> wait_until(Work& work, base::Instant deadline);
+  // The same for a caller that goes on to wait until the work is done, and looks at something else
+  // in between: it counts as waiting all the time.
+  base::Result<bool> wait_slice(Work& work, base::Instant deadline);
   // Whether the work is done; never blocks. In a caller-driven engine it takes a step, in the
   // thread that may drive: what asks again and again there makes progress.
   [[nodiscard]] bool poll(Work& work);
@@ -175,7 +178,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   base::Status compare_clocks(base::Instant deadline);
   void start_timeline_of_settings();
   // When the stall checks have ended a work that is in flight now.
-  [[nodiscard]] base::Instant verdict_deadline() const;
+  [[nodiscard]] base::Instant verdict_deadline(const Work& work) const;
   base::Status check_waiting(const Work& work, void* stream);
   base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
   base::Result<WorkPtr> try_submit(Submission submission);

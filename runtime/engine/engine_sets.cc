@@ -159,7 +159,7 @@ Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks
 
 Status Engine::await_answer(SetOpening& opening) {
   const Inside inside(waiting_threads_);
-  if (runner_.wait(opening.answered, verdict_deadline())) return opening.status;
+  if (runner_.wait(opening.answered, clock_->after(config_.stall_failure + kVerdictMargin))) return opening.status;
   Status late = Status::error(Code::kDeadline,
                               set_phrase(opening.name, opening.ranks) +
                                   " cannot open: rank 0, the coordinator, does not answer")

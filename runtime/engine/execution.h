@@ -57,6 +57,7 @@ class Execution {
   // After both: whether they could have gone on, and nothing will announce it.
   [[nodiscard]] bool can_go_on() const { return can_go_on_; }
   [[nodiscard]] bool busy() const { return executor_.busy(); }
+  [[nodiscard]] bool idle() const { return !executor_.busy() && !executor_.awaits_device(); }
   [[nodiscard]] bool device_full() const { return executor_.device_full(); }
 
   void want_rings(bool wanted) { executor_.want_rings(wanted); }

@@ -57,6 +57,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       control_(context_, job.take_links(), job.take_set_links()),
       execution_(job, context_, works_),
       stalls_(context_, member_, failure_, control_.links()),
+      standing_(context_, member_, threads_, [this] { return execution_.idle(); }),
       tree_(context_.shape.hosts(), job.rank_table().fan_in) {
   timeline_.set_times(execution_.times());
 }
@@ -148,7 +149,8 @@ void RankAgent::want_rings(bool wanted) {
 }
 
 Instant RankAgent::next_own_deadline() const {
-  return std::min({stalls_.next(), execution_.next_deadline(), control_.next_deadline()});
+  return std::min({stalls_.next(), standing_.next(), execution_.next_deadline(),
+                   control_.next_deadline()});
 }
 
 Instant RankAgent::next_deadline() {
@@ -201,6 +203,7 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
       const int arrived,
       execution_.arm(work, sleep, {sets_busy(), [this] { return step_executions_of_sets(); }}));
   stalls_.check();
+  standing_.check();
   works_.check_drained();
   // No doorbell rings for these: a batch that was interrupted although it could go on, and tensors
   // that the coordinator held back until the last batch had finished.

@@ -30,6 +30,8 @@
 #include "runtime/member/member.h"
 #include "runtime/member/rank_context.h"
 #include "runtime/member/stall_watch.h"
+#include "runtime/member/stand_watch.h"
+#include "runtime/member/submitters.h"
 #include "runtime/tensors/ended_works.h"
 #include "runtime/tensors/tensor_table.h"
 #include "runtime/timeline/timeline.h"
@@ -77,6 +79,7 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] HostControl& control() { return control_; }
   [[nodiscard]] Execution& execution() { return execution_; }
   [[nodiscard]] Timeline& timeline() { return timeline_; }
+  [[nodiscard]] Submitters& threads() { return threads_; }
   // Of the process sets of this rank.
   [[nodiscard]] SetAgents<RankAgent>& sets() { return sets_; }
   [[nodiscard]] SetOpenings& openings() { return openings_; }
@@ -132,6 +135,8 @@ class RankAgent final : public Agent, private Member::Owner {
   HostControl control_;
   Execution execution_;
   StallWatch stalls_;
+  Submitters threads_;
+  StandWatch standing_;
   std::vector<std::pair<int, std::function<void()>>> watched_;
   Completion departed_;
   SetOpenings openings_;

@@ -71,6 +71,10 @@ class Member {
   [[nodiscard]] StepNumber last_step() const {
     return StepNumber::of_word(last_step_.load(std::memory_order_relaxed));
   }
+  // How many batches it has received.
+  [[nodiscard]] std::uint64_t batches() const {
+    return received_batches_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t full_requests() const { return full_requests_.load(); }
   [[nodiscard]] std::uint64_t planned_requests() const { return planned_requests_.load(); }
 

@@ -33,12 +33,13 @@ constexpr base::Nanoseconds kInquiryOfOthers = 2 * kRollCallGrace;
 }  // namespace
 
 void StallWatch::check() {
-  if (context_.clock.about_now() + base::Clock::kCoarse < next_check_) return;
+  const Instant due = std::min(next_check_, member_.table().next_deadline());
+  if (context_.clock.about_now() + base::Clock::kCoarse < due) return;
   const Instant now = context_.clock.now();
-  if (now < next_check_) return;
+  if (now < due) return;
   context_.log.catch_up();
   report_late(now);
-  if (now > context_.config.stall_failure) report_expired(now);
+  report_expired(now);
   if (now >= own_notice_at_) print_own_notice();
   if (now >= giving_up_.at) give_up();
   if (now >= inquiry_.ends_at) end_inquiry();
@@ -48,7 +49,8 @@ void StallWatch::check() {
 
 // When the first tensor in flight will be late, or something is due about one that is.
 Instant StallWatch::next() const {
-  Instant next = std::min({giving_up_.at, inquiry_.ends_at, next_report_, own_notice_at_});
+  Instant next = std::min({giving_up_.at, inquiry_.ends_at, next_report_, own_notice_at_,
+                           member_.table().next_deadline()});
   const Instant oldest_unreported = member_.table().oldest(0);
   if (oldest_unreported != kNever)
     next = std::min(next, oldest_unreported + context_.config.stall_warning);
@@ -109,6 +111,7 @@ void StallWatch::announce_late(const std::vector<LocalTensorPtr>& tensors, Insta
                                bool failed) {
   StalledAnnouncement waiting{{}, false, failed};
   StalledAnnouncement batched{{}, true, failed};
+  waiting.own_deadline = failed && tensors.front()->has_deadline();
   for (const LocalTensorPtr& tensor : tensors) {
     (tensor->in_batch ? batched : waiting)
         .tensors.push_back({tensor->name, (now - tensor->submitted).count()});
@@ -119,8 +122,7 @@ void StallWatch::announce_late(const std::vector<LocalTensorPtr>& tensors, Insta
 
 void StallWatch::report_expired(Instant now) {
   std::vector<LocalTensorPtr> waiting;
-  for (const LocalTensorPtr& tensor :
-       member_.table().overdue(now - context_.config.stall_failure, 1)) {
+  for (const LocalTensorPtr& tensor : expired(now)) {
     // Every rank has submitted what is in a batch, so some rank does not move its data.
     if (tensor->in_batch) {
       inquire(tensor);
@@ -134,6 +136,16 @@ void StallWatch::report_expired(Instant now) {
   if (giving_up_.at != kNever) return;
   giving_up_.batch_overdue = false;
   giving_up_.at = context_.clock.after(one_host() ? kVerdictGrace : kVerdictGraceOfHosts);
+}
+
+// What is past its deadline, its own or else that of the engine.
+std::vector<LocalTensorPtr> StallWatch::expired(Instant now) {
+  std::vector<LocalTensorPtr> expired = member_.table().past_deadline(now);
+  if (now <= context_.config.stall_failure) return expired;
+  for (LocalTensorPtr& tensor : member_.table().overdue(now - context_.config.stall_failure, 1)) {
+    if (!tensor->has_deadline()) expired.push_back(std::move(tensor));
+  }
+  return expired;
 }
 
 // The coordinator's notice about late tensors is printed once on each host.
@@ -213,8 +225,7 @@ void StallWatch::end_inquiry() {
 
 void StallWatch::fail_overdue(const LocalTensor& tensor) {
   failure_.fail(
-      Status::error(Code::kDeadline,
-                    stall_text(tensor) + ". This is the deadline of RONDE_STALL_FAILURE_SECONDS"),
+      Status::error(Code::kDeadline, stall_text(tensor) + deadline_text(tensor.has_deadline())),
       stopped_rank());
 }
 

@@ -51,6 +51,7 @@ class StallWatch {
   [[nodiscard]] std::vector<LocalTensorPtr> late_tensors();
   void announce_late(const std::vector<LocalTensorPtr>& tensors, base::Instant now, bool failed);
   void report_expired(base::Instant now);
+  [[nodiscard]] std::vector<LocalTensorPtr> expired(base::Instant now);
   void print_own_notice();
   [[nodiscard]] bool speaks_for_stopped_leader() const;
   void give_up();

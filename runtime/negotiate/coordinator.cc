@@ -61,7 +61,8 @@ Coordinator::Coordinator(const collectives::Board& board, const base::JobShape& 
       arrivals_(board, shape),
       negotiator_(shape.ranks(), {board.ranks(), links == nullptr ? 0 : links->children()},
                   config.plan_capacity, arrivals_),
-      sets_(shape, config.stall_warning, config.stall_failure) {}
+      sets_(shape, config.stall_warning, config.stall_failure),
+      deadlock_(shape.ranks(), config.deadlock_grace) {}
 
 Result<int> Coordinator::step(bool data_plane_idle) {
   RONDE_ASSIGN_OR_RETURN(int work, read_board());
@@ -70,6 +71,7 @@ Result<int> Coordinator::step(bool data_plane_idle) {
     work += read;
   }
   RONDE_RETURN_IF_ERROR(report_stalls());
+  RONDE_RETURN_IF_ERROR(report_deadlock());
   RONDE_ASSIGN_OR_RETURN(const auto published, publish(data_plane_idle));
   return work + published;
 }
@@ -127,6 +129,8 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
     sets_.on_closing(rank);
   } else if (const auto* join = std::get_if<JoinAnnouncement>(&announcement)) {
     negotiator_.on_join(rank, *join, shape_.host_of(rank) == kHost);
+  } else if (const auto* standing = std::get_if<StandingAnnouncement>(&announcement)) {
+    deadlock_.on_standing(rank, *standing, clock_.now());
   } else if (const auto* stalled = std::get_if<StalledAnnouncement>(&announcement)) {
     on_stalled(rank, *stalled);
   } else if (const auto* set = std::get_if<SetAnnouncement>(&announcement)) {
@@ -151,7 +155,8 @@ Status Coordinator::pass_on(SetFrame frame) {
 base::Instant Coordinator::next_deadline() const {
   const base::Instant notice =
       std::max(notice_.at, late_.roll_called ? late_.answer_by : base::Instant());
-  return std::min({linger_until_, notice, batch_notice_.at, expired_.answer_by, sets_.due()});
+  return std::min({linger_until_, notice, batch_notice_.at, expired_.answer_by, sets_.due(),
+                   deadlock_.next()});
 }
 
 // Group commit: while the data plane is busy, tensors that become ready wait and go in one batch.

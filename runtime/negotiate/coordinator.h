@@ -18,6 +18,7 @@
 #include "runtime/links/links.h"
 #include "runtime/negotiate/board_desk.h"
 #include "runtime/negotiate/control_node.h"
+#include "runtime/negotiate/deadlock_watch.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/negotiator.h"
 #include "runtime/negotiate/set_agreement.h"
@@ -72,6 +73,7 @@ class Coordinator final : public ControlNode {
     std::vector<Late> tensors;
     std::map<std::string, std::size_t> places;  // in `tensors`
     std::int32_t reporter = 0;                  // the rank that reported last
+    bool own_deadline = false;                  // by that of a request
     bool roll_called = false;                   // the neighbours were asked whether they run
     base::Instant answer_by = base::kNever;     // when they should have answered
 
@@ -88,6 +90,7 @@ class Coordinator final : public ControlNode {
   void add_to(Stall& stall, const StalledAnnouncement& announced, base::Instant now) const;
   [[nodiscard]] bool is_over(const Stall::Late& tensor) const;
   base::Status report_stalls();
+  base::Status report_deadlock();
   base::Status fail_expired();
   base::Result<bool> notify_late();     // true: a notice was posted
   base::Result<bool> notify_batched();  // likewise
@@ -127,6 +130,7 @@ class Coordinator final : public ControlNode {
   Notice batch_notice_;
   Stall told_;     // what the last notice was about
   Stall expired_;  // past RONDE_STALL_FAILURE_SECONDS
+  DeadlockWatch deadlock_;
 };
 
 }  // namespace ronde::runtime

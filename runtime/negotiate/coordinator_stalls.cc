@@ -60,6 +60,7 @@ void Coordinator::on_stalled(std::int32_t rank, const StalledAnnouncement& annou
   const Instant now = clock_.now();
   if (announced.failed) {
     expired_.reporter = rank;
+    expired_.own_deadline = announced.own_deadline;
     return add_to(expired_, announced, now);
   }
   const Nanoseconds gathering = gathering_time(config_);
@@ -92,6 +93,25 @@ Status Coordinator::report_stalls() {
     // Where all was over there is no notice, and the next one need not wait.
     if (posted) notice_.not_before = clock_.after(config_.stall_warning);
   }
+  return {};
+}
+
+// All ranks wait, and nobody can end it: there is one text for all of them, first as a warning.
+Status Coordinator::report_deadlock() {
+  if (!deadlock_.may_be()) return {};
+  const auto found = deadlock_.judge(negotiator_.batches(), negotiator_.has_ready(), clock_.now());
+  if (!found) return {};
+  const std::string grace = "RONDE_DEADLOCK_GRACE_SECONDS";
+  if (!found->fails) {
+    return post(NoticeDecision{found->text + "; the job fails in " +
+                                   base::seconds_text(config_.deadlock_grace) + " (" + grace + ")",
+                               false});
+  }
+  collectives::FailureRecord record;
+  record.reporter = kCoordinator;
+  record.code = Code::kDeadline;
+  record.text = found->text + ". This is the end of " + grace;
+  desk_.board().fail(record);
   return {};
 }
 
@@ -188,8 +208,8 @@ Status Coordinator::fail_expired() {
     collectives::FailureRecord record;
     record.reporter = expired_.reporter;
     record.code = Code::kDeadline;
-    record.text = describe(with_told(waiting), &record.culprit) +
-                  ". This is the deadline of RONDE_STALL_FAILURE_SECONDS";
+    record.text =
+        describe(with_told(waiting), &record.culprit) + deadline_text(expired_.own_deadline);
     desk_.board().fail(record);
   } else if (knowledge == Knowledge::kSilence) {
     const auto silent = links_->silent();

@@ -103,7 +103,11 @@ void fields(auto& f, base::Is<ClosingAnnouncement> auto& closing) {
   f(closing.forced, closing.step);
 }
 void fields(auto& f, base::Is<StalledAnnouncement> auto& stalled) {
-  f(stalled.tensors, stalled.in_batch, stalled.failed);
+  f(stalled.tensors, stalled.in_batch, stalled.failed, stalled.own_deadline);
+}
+void fields(auto& f, base::Is<StandingTensor> auto& tensor) { f(tensor.name, tensor.place); }
+void fields(auto& f, base::Is<StandingAnnouncement> auto& standing) {
+  f(standing.stands, standing.moves, standing.batches, standing.tensors, standing.more);
 }
 void fields(auto& f, base::Is<JoinAnnouncement> auto& join) { f(join.waiting); }
 void fields(auto& f, base::Is<SetAnnouncement> auto& set) {

@@ -47,6 +47,7 @@ struct StalledAnnouncement {
   std::vector<LateTensor> tensors;
   bool in_batch = false;
   bool failed = false;
+  bool own_deadline = false;  // failed, by the deadline of the request
 };
 
 // "I have no more to give, and take part in nothing until all ranks have said so." Nothing but this
@@ -79,9 +80,24 @@ struct SetFrameAnnouncement {
   std::vector<std::byte> message{};
 };
 
+struct StandingTensor {
+  std::string name;
+  std::string place;  // "file:line" of the caller; may be empty
+};
+
+// "All of my threads wait, for these tensors and some more, and none of them is in a batch." Not
+// stands: "... do not any more."
+struct StandingAnnouncement {
+  bool stands = false;
+  std::uint64_t moves = 0;                // what the threads have done so far (member/submitters.h)
+  std::uint64_t batches = 0;              // how many this rank has received
+  std::vector<StandingTensor> tensors{};  // the oldest
+  std::int64_t more = 0;
+};
+
 using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement,
                                   JoinAnnouncement, SetAnnouncement, SetEndedAnnouncement,
-                                  SetFrameAnnouncement>;
+                                  SetFrameAnnouncement, StandingAnnouncement>;
 
 // ---- decisions ----
 

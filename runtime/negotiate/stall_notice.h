@@ -21,6 +21,12 @@ namespace ronde::runtime {
 // within this time together with what is.
 [[nodiscard]] base::Nanoseconds gathering_time(const base::Config& config);
 
+// Whose deadline has failed the job: the request's own, or that of the engine.
+[[nodiscard]] inline std::string deadline_text(bool own) {
+  return std::string(". This is the deadline of ") +
+         (own ? "the request (deadline_ns)" : "RONDE_STALL_FAILURE_SECONDS");
+}
+
 struct StalledTensor {
   std::string name;
   base::Nanoseconds waited{};

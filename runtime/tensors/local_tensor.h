@@ -36,6 +36,7 @@ struct Submission {
   Signature signature;
   StepNumber step{};
   bool joins = false;      // it is no tensor, but this rank's join
+  base::Nanoseconds deadline{};  // from the submission on; 0: RONDE_STALL_FAILURE_SECONDS
   bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
   // One, or one for each member of a group; the caller gives the addresses, the check the rest. A
   // barrier's is not looked at. The output of a block holds the rows of this rank only
@@ -80,6 +81,12 @@ struct LocalTensor : Submission {
   };
   Neighbours neighbours[2];
 
+  // Whether the deadline is this tensor's own.
+  [[nodiscard]] bool has_deadline() const { return deadline > base::Nanoseconds(0); }
+  // Of one that is its own.
+  [[nodiscard]] base::Instant due() const {
+    return deadline >= base::kNever - submitted ? base::kNever : submitted + deadline;
+  }
   // The bytes that this rank submitted.
   [[nodiscard]] base::Bytes bytes() const {
     base::Bytes sum;

@@ -270,6 +270,7 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
   group.place = tensors.front().place;
   group.will_wait = tensors.front().will_wait;
   group.step = tensors.front().step;
+  group.deadline = tensors.front().deadline;
   group.signature = tensors.front().signature;
   group.signature.shape.clear();
   group.views.clear();

@@ -132,6 +132,10 @@ Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
     join_ = tensor;
     return ticket;  // it may wait for long, and what the others wait for is reported by them
   }
+  if (tensor->has_deadline()) {
+    deadlines_.emplace(tensor->due(), tensor.get());
+    note_deadlines();
+  }
   for (SubmissionOrder& order : order_) order.append(*tensor);
   return ticket;
 }
@@ -278,6 +282,7 @@ void TensorTable::erase(const LocalTensor& tensor) {
   if (found.get() != &tensor) return;
   found->ended = true;
   for (SubmissionOrder& order : order_) order.remove(*found);
+  if (found->has_deadline()) forget_deadline(*found);
   vacate(tensor);
 }
 
@@ -305,6 +310,49 @@ std::vector<LocalTensorPtr> TensorTable::overdue(base::Instant limit, std::size_
     order.remove(*order.first());
   }
   return late;
+}
+
+void TensorTable::note_deadlines() {
+  const base::Instant next = deadlines_.empty() ? base::kNever : deadlines_.begin()->first;
+  next_deadline_.store(next.count(), std::memory_order_release);
+}
+
+void TensorTable::forget_deadline(const LocalTensor& tensor) {
+  const auto [begin, end] = deadlines_.equal_range(tensor.due());
+  const auto mine =
+      std::find_if(begin, end, [&](const auto& one) { return one.second == &tensor; });
+  if (mine != end) deadlines_.erase(mine);
+  note_deadlines();
+}
+
+std::vector<LocalTensorPtr> TensorTable::past_deadline(base::Instant now) {
+  const MutexLock lock(mutex_);
+  std::vector<LocalTensorPtr> past;
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    past.push_back(find(deadlines_.begin()->second->name));
+    deadlines_.erase(deadlines_.begin());
+  }
+  note_deadlines();
+  return past;
+}
+
+std::optional<TensorTable::Waiting> TensorTable::waiting(std::size_t most) const {
+  const MutexLock lock(mutex_);
+  Waiting waiting;
+  std::vector<const LocalTensor*> all;
+  for (const auto& [name, tensor] : in_flight_) {
+    if (tensor->name != name) continue;  // a member: the group is listed under the group's name
+    if (tensor->in_batch) return std::nullopt;
+    all.push_back(tensor.get());
+  }
+  std::sort(all.begin(), all.end(), [](const LocalTensor* a, const LocalTensor* b) {
+    return std::pair(a->submitted, a->name) < std::pair(b->submitted, b->name);
+  });
+  for (std::size_t i = 0; i < std::min(most, all.size()); ++i) {
+    waiting.oldest.emplace_back(all[i]->name, all[i]->place);
+  }
+  waiting.more = all.size() - waiting.oldest.size();
+  return waiting;
 }
 
 base::Instant TensorTable::oldest(std::size_t notice) const {

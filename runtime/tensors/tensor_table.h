@@ -3,16 +3,20 @@
 // one place where the submitting threads and the agent meet; it touches nothing but its own memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "runtime/tensors/local_tensor.h"
@@ -106,6 +110,18 @@ class TensorTable {
   // Returns the tensors that have been in flight since before `limit`, each once per `notice` (0:
   // warning, 1: failure).
   std::vector<LocalTensorPtr> overdue(base::Instant limit, std::size_t notice);
+  // What is in flight, if none of it is in a batch.
+  struct Waiting {
+    std::vector<std::pair<std::string, std::string>> oldest;  // names and places
+    std::size_t more = 0;
+  };
+  [[nodiscard]] std::optional<Waiting> waiting(std::size_t most) const;
+  // Returns the tensors whose own deadline has passed, each once.
+  std::vector<LocalTensorPtr> past_deadline(base::Instant now);
+  // The earliest of those; kNever: there is none. Cheap.
+  [[nodiscard]] base::Instant next_deadline() const {
+    return base::Instant(next_deadline_.load(std::memory_order_acquire));
+  }
   // When the oldest tensor of that notice was submitted; kNever if none is left.
   [[nodiscard]] base::Instant oldest(std::size_t notice) const;
 
@@ -119,6 +135,8 @@ class TensorTable {
     std::uint32_t expected = 0;
   };
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+  void forget_deadline(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
+  void note_deadlines() RONDE_REQUIRES(mutex_);
   // The tensor or group of that name; not a member of a group.
   LocalTensorPtr find(const std::string& name) RONDE_REQUIRES(mutex_);
   base::Result<Ticket> try_insert(const LocalTensorPtr& tensor,
@@ -146,6 +164,9 @@ class TensorTable {
   std::vector<std::int32_t> joined_ RONDE_GUARDED_BY(mutex_);
   std::uint32_t expected_ RONDE_GUARDED_BY(mutex_) = 0;
   base::Status shut_ RONDE_GUARDED_BY(mutex_);
+  // The tensors that have a deadline of their own.
+  std::multimap<base::Instant, LocalTensor*> deadlines_ RONDE_GUARDED_BY(mutex_);
+  std::atomic<std::int64_t> next_deadline_{base::kNever.count()};  // the first of them
   // For the stall checks: one queue per notice, of tensors that in_flight_ owns. A tensor that has
   // ended is in neither, whatever was submitted before it and is still in flight.
   SubmissionOrder order_[2] RONDE_GUARDED_BY(mutex_){SubmissionOrder(0), SubmissionOrder(1)};

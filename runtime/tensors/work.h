@@ -70,6 +70,7 @@ struct Work {
   std::atomic<WaitingHabit*> habit{nullptr};
   base::Nanoseconds balance{0};
   base::Instant submitted{};
+  base::Nanoseconds deadline{};  // of the submission; 0: RONDE_STALL_FAILURE_SECONDS
   // For a device tensor: `issued` is done when streams can be made to wait for the work, or when
   // the work is finished. They wait for `on_device`, which is written before `issued` is done;
   // where it is nullptr, wait for the completion.

@@ -184,6 +184,7 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_work_received_splits": (status, [handle, POINTER(POINTER(c_int64)), POINTER(c_int32), out]),
         "ronde_join_async": (status, [handle, out, out]),
         "ronde_work_last_joined": (status, [handle, POINTER(c_int32), out]),
+        "ronde_work_wait_slice": (status, [handle, c_int64, POINTER(c_int32), out]),
         "ronde_work_release": (None, [handle]), "ronde_work_settle": (None, [handle, c_int64]),
     }
     for row in _operations(library):

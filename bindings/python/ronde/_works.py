@@ -59,7 +59,8 @@ class _Flight:
                 call(LIBRARY.ronde_work_wait, self.pointer, tensor=self.name)
                 return True
             left = _SLICE_SECONDS if until is None else max(0.0, until - now)
-            call(LIBRARY.ronde_work_wait_for, self.pointer, int(min(left, _SLICE_SECONDS if sliced else left) * 1e9),
+            wait = LIBRARY.ronde_work_wait_slice if until is None else LIBRARY.ronde_work_wait_for
+            call(wait, self.pointer, int(min(left, _SLICE_SECONDS if sliced else left) * 1e9),
                  ctypes.byref(done), tensor=self.name)
             if done.value:
                 return True

@@ -78,7 +78,9 @@ TEST(Config, EverySettingReachesItsField) {
                             "RONDE_START_TIMEOUT_SECONDS=5",
                             "RONDE_STALL_WARNING_SECONDS=6",
                             "RONDE_STALL_FAILURE_SECONDS=7",
+                            "RONDE_DEADLOCK_GRACE_SECONDS=1.5",
                             "RONDE_LINK_TIMEOUT_SECONDS=15",
+                            "RONDE_TIMELINE=/tmp/my trace.json",
                             "RONDE_SHUTDOWN_TIMEOUT_SECONDS=8",
                             "RONDE_UNWIND_GRACE_SECONDS=9",
                             "RONDE_MPI=off",
@@ -103,7 +105,9 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->start_timeout, seconds(5));
   EXPECT_EQ(config->stall_warning, seconds(6));
   EXPECT_EQ(config->stall_failure, seconds(7));
+  EXPECT_EQ(config->deadlock_grace, milliseconds(1500));
   EXPECT_EQ(config->link_timeout, seconds(15));
+  EXPECT_EQ(config->timeline, "/tmp/my trace.json");
   EXPECT_EQ(config->shutdown_timeout, seconds(8));
   EXPECT_EQ(config->transport, "ucx");
   EXPECT_EQ(config->transport_path, "/opt/my transports");

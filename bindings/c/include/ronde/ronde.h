@@ -61,10 +61,10 @@
  *   the job's       The first error that ends the job for all ranks; every pending and every later
  *   failure         operation returns it, with the same text, until the engine is closed.
  *                   RONDE_PEER_FAILED: a rank died. RONDE_DEADLINE: an operation passed
- *                   RONDE_STALL_FAILURE_SECONDS. RONDE_TRANSPORT: MPI, a connection or a device
- *                   failed. RONDE_SYSTEM, RONDE_OUT_OF_MEMORY (for a gathered result, say),
- *                   RONDE_INTERNAL; and RONDE_INVALID_ARGUMENT for an all-to-all that sends a rank
- *                   more than 2^63 - 1 bytes.
+ *                   RONDE_STALL_FAILURE_SECONDS or its deadline_ns, or all ranks waited for each
+ *                   other for RONDE_DEADLOCK_GRACE_SECONDS. RONDE_TRANSPORT: MPI, a connection or a
+ * device failed. RONDE_SYSTEM, RONDE_OUT_OF_MEMORY (for a gathered result, say), RONDE_INTERNAL;
+ * and RONDE_INVALID_ARGUMENT for an all-to-all that sends a rank more than 2^63 - 1 bytes.
  *
  * When an operation fails the contents of its output are not specified; an input that is not also
  * the output keeps its own. */
@@ -245,7 +245,8 @@ typedef struct ronde_request {
   void* stream;         /* with a device: where the input was written; NULL is the default stream */
   void* ready_event;    /* ... and the event after which it may be read; NULL: all before submit */
   int32_t priority;     /* higher goes into a batch first; the coordinator takes rank 0's value */
-  int64_t deadline_ns;  /* 0: the stall deadline of the engine; others: RONDE_UNSUPPORTED */
+  int64_t deadline_ns;  /* so long after the call the operation has ended, or the job fails with
+                           RONDE_DEADLINE; 0: RONDE_STALL_FAILURE_SECONDS */
   uint64_t flags;       /* RONDE_FLAG_...; 0 */
   const char* file;     /* the place of the call in the caller's source, for errors; may be NULL */
   int32_t line;
@@ -675,11 +676,10 @@ RONDE_API ronde_status ronde_work_last_joined(const ronde_work* work, int32_t* l
  * first), that are one unit: executed together, when all of them are ready on all ranks, as one
  * work. If one of them is refused none is submitted. Every rank submits the same tensors in the
  * same order. The names are in flight as those of single requests are; dtype, op, root, factors and
- * compression are the same in the whole group; priority, file, line and flags are those of the
- * first request. Outputs must not overlap with other memory of the group. In errors the group is
- * called "group of <first name>".
- *   ronde_request both[2];                   (initialised, filled in as for ronde_allreduce)
- *   status = ronde_grouped_allreduce(engine, both, 2, &error);
+ * compression are the same in the whole group; priority, deadline_ns, file, line and flags are
+ * those of the first request. Outputs must not overlap with other memory of the group. In errors
+ * the group is called "group of <first name>". ronde_request both[2]; (initialised, filled in as
+ * for ronde_allreduce) status = ronde_grouped_allreduce(engine, both, 2, &error);
  */
 
 /* ronde_allreduce_async of each tensor of a group. Returns: submit codes. */
@@ -711,6 +711,12 @@ RONDE_API ronde_status ronde_work_wait(ronde_work* work, ronde_error** error);
  * Returns: RONDE_OK when the work is not done yet; otherwise as ronde_work_wait. */
 RONDE_API ronde_status ronde_work_wait_for(ronde_work* work, int64_t timeout_ns, int32_t* done,
                                            ronde_error** error);
+/* The same for a caller that looks at something else every so often, signals say, and then waits
+ * on: where all ranks wait for each other, it counts as one that waits (see
+ * RONDE_DEADLOCK_GRACE_SECONDS), while ronde_work_wait_for may be followed by anything.
+ * Returns: as ronde_work_wait_for. */
+RONDE_API ronde_status ronde_work_wait_slice(ronde_work* work, int64_t slice_ns, int32_t* done,
+                                             ronde_error** error);
 /* Has a stream wait for a tensor of a device: what is put into `stream` from now on begins when the
  * work is over on the device. The call returns when the device has put the batch into a stream of
  * its own, not when it is over, and helps meanwhile; where tensors pass through host memory it

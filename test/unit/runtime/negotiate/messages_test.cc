@@ -82,6 +82,16 @@ TEST(Messages, AnnouncementsComeOutAsTheyWentIn) {
   EXPECT_FALSE(stalled.in_batch);
   EXPECT_TRUE(stalled.failed);
   EXPECT_TRUE(again(StalledAnnouncement{{}, true, false}).in_batch);
+  EXPECT_FALSE(stalled.own_deadline);
+  EXPECT_TRUE(again(StalledAnnouncement{{}, false, true, true}).own_deadline);
+  const auto standing = again(StandingAnnouncement{true, 7, 8, {{"w", "a.cc:1"}, {odd, ""}}, 9});
+  EXPECT_TRUE(standing.stands);
+  EXPECT_EQ(standing.moves, 7U);
+  EXPECT_EQ(standing.batches, 8U);
+  ASSERT_EQ(standing.tensors.size(), 2U);
+  EXPECT_EQ(standing.tensors[0].place, "a.cc:1");
+  EXPECT_EQ(standing.tensors[1].name, odd);
+  EXPECT_EQ(standing.more, 9);
 }
 
 TEST(Messages, DecisionsComeOutAsTheyWentIn) {

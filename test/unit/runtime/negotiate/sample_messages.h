@@ -84,7 +84,7 @@ inline std::vector<std::int32_t> random_ranks(std::mt19937_64& random) {
 }
 
 inline Announcement random_announcement(std::mt19937_64& random) {
-  switch (draw(random, 0, 4)) {
+  switch (draw(random, 0, 5)) {
     case 0:
       return RequestAnnouncement{random_text(random), random_text(random), random_signature(random),
                                  StepNumber::of_word(random())};
@@ -95,8 +95,19 @@ inline Announcement random_announcement(std::mt19937_64& random) {
                              draw(random, -1, 1'000'000'000), random_text(random)};
     case 3:
       return SetEndedAnnouncement{static_cast<std::int32_t>(draw(random, -1, 100))};
+    case 4: {
+      StandingAnnouncement standing{.stands = draw(random, 0, 1) == 1,
+                                    .moves = random(),
+                                    .batches = random(),
+                                    .more = draw(random, 0, 1000)};
+      for (std::int64_t i = draw(random, 0, 3); i > 0; --i) {
+        standing.tensors.push_back({random_text(random), random_text(random)});
+      }
+      return standing;
+    }
     default: {
       StalledAnnouncement stalled{{}, draw(random, 0, 1) == 1, draw(random, 0, 1) == 1};
+      stalled.own_deadline = draw(random, 0, 1) == 1;
       for (std::int64_t i = draw(random, 0, 3); i > 0; --i) {
         stalled.tensors.push_back({random_text(random), draw(random, -5, 1'000'000'000'000)});
       }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells the coordinator that this rank stands still: all of its threads wait for tensors that are
+// not in a batch. Where every rank does so, nothing can go on (deadlock_watch.h).
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "base/clock.h"
+#include "runtime/member/member.h"
+#include "runtime/member/rank_context.h"
+#include "runtime/member/submitters.h"
+
+namespace ronde::runtime {
+
+// Shares the member, through which it reports, and the threads of the engine.
+//
+// Thread safety: none; only the agent uses it.
+class StandWatch {
+ public:
+  // idle: whether nothing is executed on this rank.
+  using Idle = std::function<bool()>;
+  StandWatch(const RankContext& context, Member& member, const Submitters& threads, Idle idle)
+      : context_(context), member_(member), threads_(threads), idle_(std::move(idle)) {}
+
+  // Call it in every step; it mostly reads a clock.
+  void check();
+  // When the next look is due; kNever while nothing is in flight.
+  [[nodiscard]] base::Instant next() const;
+
+ private:
+  void look(base::Instant now);
+
+  const RankContext& context_;
+  Member& member_;
+  const Submitters& threads_;
+  const Idle idle_;
+  base::Instant next_look_{};
+  bool reported_ = false;  // that it stands still
+};
+
+}  // namespace ronde::runtime

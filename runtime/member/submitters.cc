@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/member/submitters.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace ronde::runtime {
+
+namespace {
+
+std::int32_t number_of_this_thread() {
+  // Asked for once: it is a call of the system. A forked child, where it would be wrong, is refused
+  // before it comes here.
+  thread_local const auto number = static_cast<std::int32_t>(::gettid());
+  return number;
+}
+
+bool has_ended(std::int32_t number) {
+  return ::syscall(SYS_tgkill, ::getpid(), number, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+Submitters::Thread* Submitters::own() {
+  const std::int32_t number = number_of_this_thread();
+  const auto home = static_cast<std::size_t>(number) % kMostThreads;
+  for (std::size_t i = 0; i < kMostThreads; ++i) {
+    Thread& thread = threads_[(home + i) % kMostThreads];
+    const std::int32_t found = thread.number.load(std::memory_order_acquire);
+    if (found == number) return &thread;
+    if (found == 0) break;  // places are taken from home on, and none becomes free
+  }
+  return place(number);
+}
+
+// Takes a place that nobody has, or one of a thread that has ended.
+Submitters::Thread* Submitters::place(std::int32_t number) {
+  const auto home = static_cast<std::size_t>(number) % kMostThreads;
+  for (const bool of_the_ended : {false, true}) {
+    for (std::size_t i = 0; i < kMostThreads; ++i) {
+      Thread& thread = threads_[(home + i) % kMostThreads];
+      std::int32_t found = thread.number.load(std::memory_order_acquire);
+      if (found != 0 && (!of_the_ended || !has_ended(found))) continue;
+      if (!thread.number.compare_exchange_strong(found, number, std::memory_order_acq_rel))
+        continue;
+      thread.submits.store(false, std::memory_order_relaxed);
+      thread.waits_until.store(0, std::memory_order_relaxed);
+      thread.move();
+      return &thread;
+    }
+  }
+  full_.store(true, std::memory_order_relaxed);
+  return nullptr;
+}
+
+void Submitters::submitted() {
+  Thread* const thread = own();
+  if (thread == nullptr) return;
+  thread->submits.store(true, std::memory_order_relaxed);
+  thread->waits_until.store(0, std::memory_order_relaxed);
+  thread->move();
+}
+
+Submitters::Waiting::Waiting(Submitters& submitters) : thread_(submitters.own()) {
+  if (thread_ != nullptr) thread_->wait(1);
+}
+
+Submitters::Waiting::~Waiting() {
+  if (thread_ == nullptr) return;
+  thread_->move();
+  thread_->wait(-1);
+}
+
+void Submitters::waits_until(base::Instant until) {
+  Thread* const thread = own();
+  if (thread == nullptr) return;
+  thread->waits_until.store(until.count(), std::memory_order_relaxed);
+  if (until == base::Instant{}) thread->move();
+}
+
+Submitters::Look Submitters::look(base::Instant now) const {
+  Look look;
+  bool waits = false;
+  bool moves = full_.load(std::memory_order_relaxed);
+  for (const Thread& thread : threads_) {
+    const std::int32_t number = thread.number.load(std::memory_order_acquire);
+    if (number == 0) continue;
+    const bool waiting = thread.waits.load(std::memory_order_acquire) > 0 ||
+                         thread.waits_until.load(std::memory_order_relaxed) > now.count();
+    look.moves += thread.moves.load(std::memory_order_relaxed);
+    if (waiting) {
+      waits = true;
+    } else if (thread.submits.load(std::memory_order_relaxed) && !has_ended(number)) {
+      moves = true;
+    }
+  }
+  look.still = waits && !moves;
+  return look;
+}
+
+}  // namespace ronde::runtime

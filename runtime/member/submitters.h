@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which threads use an engine, and whether all that have submitted are inside a wait: then the rank
+// stands still until another rank, or a batch, goes on.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace ronde::runtime {
+
+// A thread is known by its number in the kernel, so that one that has ended can be told from one
+// that does something else. (Where the kernel gives the number to a later thread, that one counts
+// as one that has submitted.)
+//
+// Thread safety: every function may be called from any thread. Those that are called for each
+// operation write words of the calling thread alone.
+class Submitters {
+  struct Thread;
+
+ public:
+  // The calling thread submits something.
+  void submitted();
+
+  // The calling thread waits, until a work is done, as long as this lives. A wait that ends at a
+  // time of its own is none, since the thread may submit afterwards.
+  class Waiting {
+   public:
+    explicit Waiting(Submitters& submitters);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    Thread* const thread_;
+  };
+  // The calling thread waits, and will go on to do so by `until` at the latest, unless the work is
+  // done before: for callers that look at something else every so often.
+  void waits_until(base::Instant until);
+  void waits_no_more() { waits_until(base::Instant{}); }
+
+  struct Look {
+    // Some thread waits, and none that has submitted does anything else.
+    bool still = false;
+    // Counts what threads have submitted and waited for: where it is that of an earlier look,
+    // nothing has happened in between.
+    std::uint64_t moves = 0;
+  };
+  [[nodiscard]] Look look(base::Instant now) const;
+
+ private:
+  // More threads than that at a time make that nobody knows whether the rank stands still.
+  static constexpr std::size_t kMostThreads = 64;
+  struct Thread {
+    std::atomic<std::int32_t> number{0};  // 0: free
+    std::atomic<bool> submits{false};
+    std::atomic<std::int32_t> waits{0};
+    std::atomic<std::int64_t> waits_until{0};
+    std::atomic<std::uint64_t> moves{0};
+
+    // Its thread alone writes these: two plain moves, where an addition in one would lock.
+    void move() {
+      moves.store(moves.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+    void wait(std::int32_t more) {
+      waits.store(waits.load(std::memory_order_relaxed) + more, std::memory_order_release);
+    }
+  };
+  // The calling thread's; nullptr: there is no room for it.
+  Thread* own();
+  Thread* place(std::int32_t number);
+
+  std::array<Thread, kMostThreads> threads_;
+  std::atomic<bool> full_{false};
+};
+
+}  // namespace ronde::runtime

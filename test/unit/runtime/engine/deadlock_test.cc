@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that wait for each other hear of it within seconds, with the tensors and places of all; a
+// thread that may still submit keeps the job alive. Deadlines of single requests. It redirects the
+// standard error of the process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "test/support/engines.h"
+
+namespace ronde::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using testing::allreduce_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+testing::EngineOptions with_grace(const std::string& grace,
+                                  const std::vector<std::int32_t>& leaders) {
+  testing::EngineOptions options;
+  options.environment = {"RONDE_DEADLOCK_GRACE_SECONDS=" + grace};
+  options.shape = base::JobShape::of_leaders(leaders).value();
+  return options;
+}
+
+Submission placed(const std::string& name, std::vector<float>& data, const std::string& place) {
+  Submission submission = allreduce_of(name, data);
+  submission.place = place;
+  return submission;
+}
+
+// Submits and waits, in the calling thread.
+base::Status wait_for_one(Engine& engine, const std::string& name, const std::string& place = "") {
+  std::vector<float> data(10, 1.0F);
+  auto work = engine.submit(placed(name, data, place));
+  return work.ok() ? engine.wait(**work) : work.status();
+}
+
+std::string said_by(const testing::EngineOptions& options, int ranks,
+                    const std::function<void(int, Engine&)>& body) {
+  ::testing::internal::CaptureStderr();
+  const auto engines = testing::open_engines(ranks, options);
+  testing::on_ranks(ranks, [&](int rank) { body(rank, *engines[static_cast<std::size_t>(rank)]); });
+  testing::on_ranks(ranks,
+                    [&](int rank) { engines[static_cast<std::size_t>(rank)]->close().ignore(); });
+  return ::testing::internal::GetCapturedStderr();
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+void cross(int rank, Engine& engine) {
+  EXPECT_TRUE(wait_for_one(engine, "first").ok());
+  const auto begin = std::chrono::steady_clock::now();
+  const base::Status failed =
+      rank == 0 ? wait_for_one(engine, "a", "one.cc:11") : wait_for_one(engine, "b", "two.cc:22");
+  EXPECT_EQ(failed.code(), base::Code::kDeadline);
+  EXPECT_THAT(failed.message(),
+              AllOf(HasSubstr("deadlock: all ranks stand still"),
+                    HasSubstr("rank 0 waits for 'a' (one.cc:11)"),
+                    HasSubstr("'b' (two.cc:22). This is the end of RONDE_DEADLOCK_GRACE_SECONDS")));
+  // The warning comes after 1 s and the failure 1 s later; the rest is for a busy machine.
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(1500));
+  EXPECT_LE(std::chrono::steady_clock::now() - begin, seconds(20));
+}
+
+TEST(Deadlocks, CrossedTensorsAreToldAndFailTheJob) {
+  const std::string said = said_by(with_grace("1", {0, 0}), 2, cross);
+  EXPECT_THAT(said, HasSubstr("rank 1 waits for 'b' (two.cc:22); the job fails in 1 s "
+                              "(RONDE_DEADLOCK_GRACE_SECONDS)"));
+  EXPECT_EQ(count_of(said, "the job fails in 1 s"), 1U) << said;
+}
+
+TEST(Deadlocks, AreFoundOverSeveralHosts) {
+  const std::string said = said_by(with_grace("1", {0, 0, 2, 3}), 4, cross);
+  EXPECT_THAT(said, HasSubstr("ranks 1-3 wait for 'b' (two.cc:22); the job fails in 1 s"));
+  EXPECT_EQ(count_of(said, "the job fails in 1 s"), 3U) << "once on each host: " << said;
+}
+
+// On each rank a thread for metrics waits for what the other rank submits after 10 s of computing,
+// twice the grace.
+TEST(Deadlocks, AThreadThatComputesKeepsTheJobAlive) {
+  const std::string said = said_by(with_grace("5", {0, 0}), 2, [](int rank, Engine& engine) {
+    EXPECT_TRUE(wait_for_one(engine, "step 1").ok());  // so it is one that submits
+    std::thread metrics(
+        [&] { EXPECT_TRUE(wait_for_one(engine, "metrics " + std::to_string(rank)).ok()); });
+    std::this_thread::sleep_for(seconds(10));
+    EXPECT_TRUE(wait_for_one(engine, "metrics " + std::to_string(1 - rank)).ok());
+    metrics.join();
+  });
+  EXPECT_THAT(said, Not(HasSubstr("deadlock")));
+}
+
+TEST(Deadlocks, AThreadThatHasEndedDoesNotCount) {
+  const std::string said = said_by(with_grace("0.5", {0, 0}), 2, [](int rank, Engine& engine) {
+    std::thread([&] { EXPECT_TRUE(wait_for_one(engine, "begin").ok()); }).join();
+    EXPECT_EQ(wait_for_one(engine, "only " + std::to_string(rank)).code(), base::Code::kDeadline);
+  });
+  EXPECT_THAT(said, HasSubstr("deadlock"));
+}
+
+// Whoever waits for a time of its own may submit something else then.
+TEST(Deadlocks, AWaitWithATimeIsNone) {
+  const std::string said = said_by(with_grace("0.2", {0, 0}), 2, [](int rank, Engine& engine) {
+    std::vector<float> data(10, 1.0F);
+    auto work = engine.submit(allreduce_of("mine " + std::to_string(rank), data));
+    ASSERT_TRUE(work.ok());
+    ASSERT_TRUE(engine.wait_until(**work, engine.clock().after(seconds(3))).ok());
+    EXPECT_TRUE(wait_for_one(engine, "mine " + std::to_string(1 - rank)).ok());
+    EXPECT_TRUE(engine.wait(**work).ok());
+  });
+  EXPECT_THAT(said, Not(HasSubstr("deadlock")));
+}
+
+TEST(Deadlocks, AWaitInSlicesIsOne) {
+  said_by(with_grace("0.5", {0, 0}), 2, [](int rank, Engine& engine) {
+    std::vector<float> data(10, 1.0F);
+    auto work = engine.submit(allreduce_of("mine " + std::to_string(rank), data));
+    ASSERT_TRUE(work.ok());
+    for (int slices = 0; slices < 200; ++slices) {
+      const auto done = engine.wait_slice(**work, engine.clock().after(milliseconds(100)));
+      ASSERT_TRUE(done.ok());
+      if (*done) break;
+    }
+    EXPECT_THAT(Engine::result(**work).message(), HasSubstr("deadlock"));
+  });
+}
+
+// ---- deadlines of requests ----
+
+base::Status wait_with_deadline(Engine& engine, const std::string& name,
+                                base::Nanoseconds deadline) {
+  std::vector<float> data(10, 1.0F);
+  Submission submission = allreduce_of(name, data);
+  submission.deadline = deadline;
+  auto work = engine.submit(std::move(submission));
+  return work.ok() ? engine.wait(**work) : work.status();
+}
+
+TEST(RequestDeadlines, AnOperationThatIsNotDoneByThenFailsTheJob) {
+  for (const std::vector<std::int32_t>& leaders :
+       {std::vector<std::int32_t>{0, 0}, std::vector<std::int32_t>{0, 1}}) {
+    said_by(with_grace("60", leaders), 2, [](int rank, Engine& engine) {
+      EXPECT_TRUE(wait_with_deadline(engine, "in time", seconds(60)).ok());
+      if (rank == 1) {
+        EXPECT_EQ(wait_for_one(engine, "alive").code(), base::Code::kDeadline);
+        return;
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      const base::Status late = wait_with_deadline(engine, "late", milliseconds(300));
+      EXPECT_EQ(late.code(), base::Code::kDeadline);
+      EXPECT_THAT(late.message(), AllOf(HasSubstr("'late' has waited 0.3"), HasSubstr("for rank 1"),
+                                        HasSubstr("This is the deadline of the request")));
+      EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(300));
+      EXPECT_LE(std::chrono::steady_clock::now() - begin, seconds(20));
+    });
+  }
+}
+
+// A sleeping driver does not know of a deadline that another thread brings.
+TEST(RequestDeadlines, HoldsWhileNobodyWaits) {
+  said_by(with_grace("60", {0, 0}), 2, [](int rank, Engine& engine) {
+    EXPECT_TRUE(wait_for_one(engine, "first").ok());
+    if (rank == 1) {
+      EXPECT_EQ(wait_for_one(engine, "other").code(), base::Code::kDeadline);
+      return;
+    }
+    std::this_thread::sleep_for(milliseconds(300));
+    std::vector<float> data(10, 1.0F);
+    Submission submission = allreduce_of("late", data);
+    submission.deadline = milliseconds(200);
+    auto work = engine.submit(std::move(submission));
+    ASSERT_TRUE(work.ok());
+    for (int i = 0; i < 200 && !(*work)->completion.done(); ++i) {
+      std::this_thread::sleep_for(milliseconds(100));
+    }
+    ASSERT_TRUE((*work)->completion.done());
+    EXPECT_THAT(Engine::result(**work).message(), HasSubstr("This is the deadline of the request"));
+  });
+}
+
+// Longer than that of the engine, too.
+TEST(RequestDeadlines, IsInPlaceOfTheStallDeadline) {
+  testing::EngineOptions options = with_grace("60", {0, 0});
+  options.environment.push_back("RONDE_STALL_FAILURE_SECONDS=0.5");
+  said_by(options, 2, [](int rank, Engine& engine) {
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(2000));
+    EXPECT_TRUE(wait_with_deadline(engine, "patient", seconds(60)).ok());
+  });
+}
+
+}  // namespace
+}  // namespace ronde::runtime
