@@ -69,6 +69,16 @@ def exception_in_block():
             print(f"the work says: {error}", flush=True)
 
 
+def deadlock():
+    """The main threads wait for each other, in slices because of signals: it is said at once all the same."""
+    os.environ["RONDE_DEADLOCK_GRACE_SECONDS"] = "0.5"
+    ronde.init()
+    try:
+        ronde.allreduce(numpy.ones(10), name=f"of rank {ronde.rank()}")
+    except ronde.Error as error:
+        print(f"rank {ronde.rank()} hears: {error}", flush=True)
+
+
 def fork():
     """A child can do nothing, says so, and ends as it likes; the parent goes on."""
     ronde.init()
@@ -95,6 +105,8 @@ EXPECTED = {
     exit_joined_late: (True, 20, []),
     exception: (False, 30, ["KeyError: 'the trainer is wrong'", "left behind by an exception on rank 0"]),
     exception_in_block: (False, 30, ["the work says: 'half done' was given up", "left behind by an exception on rank 0"]),
+    deadlock: (False, 30, ["rank 0 hears: deadlock: all ranks stand still", "rank 1 hears: deadlock: all ranks stand still",
+                           "rank 0 waits for 'allreduce.of rank 0' (ends.py:", "the job fails in 0.5 s"]),
     fork: (True, 20, ["the child hears"]),
 }
 
