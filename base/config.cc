@@ -89,6 +89,9 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"RONDE_TIMELINE", &Config::timeline, "", "", 0, 0, false,
      "the trace file of a timeline of all ranks, from the start of the job on; hosts but the first "
      "append .host and their number"},
+    {"RONDE_MESSAGES", &Config::messages, "auto", "auto slots", 0, 0, true,
+     "how large messages travel between two ranks of a host: auto copies them once where the kernel "
+     "allows it, slots takes them through the board"},
     {"RONDE_LOG_LEVEL", &Config::log_level, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 });

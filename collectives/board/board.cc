@@ -131,6 +131,7 @@ Status Board::format_within(std::span<std::byte> memory, const BoardGeometry& ge
   new (sections.ready) ReadyWords;
   new (sections.decision_writer) StreamWriterWords;
   new (sections.tuning) TuningWords;
+  construct(sections.message_words);
   construct(sections.slot_words);
   construct(sections.ready_slots);
   construct(sections.doorbells);
@@ -330,6 +331,16 @@ void Board::publish_tuning(const SlotTuning& tuning) const {
 std::optional<SlotTuning> Board::tuning() const {
   if (sections_->tuning->published.load(std::memory_order_acquire) == 0) return std::nullopt;
   return sections_->tuning->tuning;
+}
+
+MessageWords& Board::message_words(std::int32_t rank) const {
+  return sections_->message_words[index_of_rank(rank)];
+}
+
+std::atomic_ref<std::uint64_t> Board::message_place(std::int32_t from, std::int32_t to) const {
+  const auto ranks = static_cast<std::size_t>(geometry_.ranks);
+  return std::atomic_ref(sections_->message_places[index_of_rank(from) * ranks +
+                                                   index_of_rank(to)]);
 }
 
 SlotWords* Board::slot_words() const { return sections_->slot_words.data(); }

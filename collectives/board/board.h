@@ -15,6 +15,7 @@
 //   arrived         two words per rank and entry, for stall reports
 //   arrival times   one word per rank and entry, for timelines
 //   tuning          how windows of data are cut: picked by a probe when the engines open
+//   messages        what ranks tell each other of their messages, and where their channels lie
 //   slot counters   per rank: which windows of data it has filled and finished (in_host/slots.h)
 //   slots           per rank: three buffers of data
 //   arenas          per rank: memory that ronde::Buffer allocates (arena.h); no pages until used
@@ -38,6 +39,7 @@
 #include "collectives/board/byte_stream.h"
 #include "collectives/board/doorbell.h"
 #include "collectives/board/geometry.h"
+#include "collectives/board/message_words.h"
 #include "collectives/board/shared_memory.h"
 
 namespace ronde::collectives {
@@ -171,6 +173,12 @@ class Board {
   void publish_tuning(const SlotTuning& tuning) const;
   // The published tuning; nullopt until then.
   [[nodiscard]] std::optional<SlotTuning> tuning() const;
+  // Messages between two ranks: what each rank tells the others, and where in the arena of `from` its
+  // channel to `to` lies, in bytes and 1 more; 0: there is none yet.
+  [[nodiscard]] MessageWords& message_words(std::int32_t rank) const;
+  [[nodiscard]] std::atomic_ref<std::uint64_t> message_place(std::int32_t from,
+                                                             std::int32_t to) const;
+
   // What the class Slots works on: the counters by rank, and the buffers, kSlotBuffers after each
   // other for each rank. The board owns both.
   [[nodiscard]] SlotWords* slot_words() const;

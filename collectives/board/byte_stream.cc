@@ -39,10 +39,13 @@ StreamWriter::StreamWriter(StreamWriterWords* words, std::span<StreamReaderWords
       written_(words->written.load(std::memory_order_acquire)),
       attached_(readers.size(), true) {}
 
-Status StreamWriter::post(std::span<const std::byte> message) {
-  if (message.size() > kLongestMessage) {
+Status StreamWriter::post(std::span<const std::byte> message) { return post(message, {}); }
+
+Status StreamWriter::post(std::span<const std::byte> head, std::span<const std::byte> rest) {
+  const std::uint64_t length = head.size() + rest.size();
+  if (length > kLongestMessage) {
     return Status::error(Code::kInvalidArgument,
-                         "a control message of " + std::to_string(message.size()) +
+                         "a control message of " + std::to_string(length) +
                              " bytes is longer than " + std::to_string(kLongestMessage));
   }
   // A queue that is never quite drained must not grow for ever at its front.
@@ -50,12 +53,12 @@ Status StreamWriter::post(std::span<const std::byte> message) {
     backlog_.erase(backlog_.begin(), backlog_.begin() + narrow<std::ptrdiff_t>(backlog_begin_));
     backlog_begin_ = 0;
   }
-  reserve(message.size());
-  const std::uint64_t length = message.size();
+  reserve(length);
   std::array<std::byte, kLengthBytes> header;
   std::memcpy(header.data(), &length, kLengthBytes);
   backlog_.insert(backlog_.end(), header.begin(), header.end());
-  backlog_.insert(backlog_.end(), message.begin(), message.end());
+  backlog_.insert(backlog_.end(), head.begin(), head.end());
+  backlog_.insert(backlog_.end(), rest.begin(), rest.end());
   return flush().status();
 }
 

@@ -48,6 +48,8 @@ class StreamWriter {
 
   // Queues a copy of the message and writes what fits. Queues nothing if memory for it is lacking.
   base::Status post(std::span<const std::byte> message);
+  // The same for a message of two parts.
+  base::Status post(std::span<const std::byte> head, std::span<const std::byte> rest);
   // Takes the memory that a post() of so many bytes may need.
   void reserve(std::size_t message_bytes);
   // Writes what fits. Returns true when nothing is left over. After false the next flush() writes

@@ -66,6 +66,8 @@ BoardSections lay_out(const BoardGeometry& geometry, std::byte* memory) {
   sections.arrival_times_row = round_up(entries);
   sections.arrival_times = place.many<std::uint64_t>(ranks * sections.arrival_times_row);
   sections.tuning = place.one<TuningWords>();
+  sections.message_words = place.many<MessageWords>(ranks);
+  sections.message_places = place.many<std::uint64_t>(ranks * ranks);
   sections.slot_words = place.many<SlotWords>(ranks);
   place.next_page(kPage);
   sections.slot_buffers =

@@ -14,6 +14,7 @@
 #include "collectives/board/byte_stream.h"
 #include "collectives/board/doorbell.h"
 #include "collectives/board/geometry.h"
+#include "collectives/board/message_words.h"
 
 namespace ronde::collectives {
 
@@ -102,6 +103,9 @@ struct BoardSections {
   std::span<std::uint64_t> arrival_times;
   std::size_t arrival_times_row = 0;
   TuningWords* tuning = nullptr;
+  std::span<MessageWords> message_words;  // by rank
+  // By sender, then receiver: where their channel lies; plain words, as `arrived` has.
+  std::span<std::uint64_t> message_places;
   std::span<SlotWords> slot_words;    // by rank
   std::span<std::byte> slot_buffers;  // by rank, kSlotBuffers each; on pages of their own
   std::span<std::byte> arenas;        // by rank; last, since most of it is never touched

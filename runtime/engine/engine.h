@@ -24,6 +24,7 @@
 #include "runtime/engine/line_words.h"
 #include "runtime/engine/rank_agent.h"
 #include "runtime/job/job.h"
+#include "runtime/messages/message.h"
 #include "runtime/tensors/submission.h"
 #include "runtime/tensors/tensor_table.h"
 #include "runtime/tensors/work.h"
@@ -97,6 +98,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // do, until all have joined. The work ends then, and has the last of them (last_joined). It waits
   // for as long as the others go on. With will_wait this thread calls wait() next.
   base::Result<WorkPtr> join(bool will_wait);
+  // Puts a message to or from another rank in flight and returns at once; the memory is the engine's
+  // until the work is done.
+  base::Result<WorkPtr> send(const MessageRequest& request);
+  base::Result<WorkPtr> receive(const MessageRequest& request);
 
   // Allocates memory on the board: tensors that live there on every rank are reduced in place. The
   // caller owns it, and it may outlive the engine. After a failure nothing is allocated any more,
@@ -165,6 +170,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine(base::Config config, std::shared_ptr<const base::Clock> clock, std::unique_ptr<Job> job,
          std::unique_ptr<Within> within = nullptr);
 
+  using BeginMessage = base::Result<WorkPtr> (Messages::*)(const MessageRequest&);
+  base::Result<WorkPtr> begin_message(const MessageRequest& request, BeginMessage begin);
   template <typename Announce>
   void announce_and_learn(Work& work, base::Instant submitted, WaitingHabit* habit,
                           const Announce& announce);

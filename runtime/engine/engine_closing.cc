@@ -75,6 +75,7 @@ Status Engine::close() {
   Status may = may_drive();
   close_sets();
   table_.shut(agent_.context().told(Status::error(Code::kClosed, "this engine has been closed")));
+  agent_.messages().shut();
   // Without a thread that may make the MPI calls of an orderly end, the other ranks would wait for
   // one that never answers. After a failure none are made, so that this thread may drive.
   if (!may.ok()) {
@@ -111,6 +112,7 @@ void Engine::close_at_exit() {
   for (const auto& set : open_sets()) {
     if (oldest.empty()) oldest = set->table_.describe_oldest();
   }
+  if (oldest.empty()) oldest = agent_.messages().oldest_text();
   if (!oldest.empty()) {
     agent_.failure().fail(
         Status::error(Code::kPeerFailed, "rank " + std::to_string(rank_) +
@@ -142,6 +144,7 @@ Status Engine::leave() {
   runner_.notify(false);
   const bool drained =
       runner_.wait(agent_.works().drained(), clock_->after(config_.shutdown_timeout));
+  if (!drained) agent_.messages().want_given_up();
   agent_.member().announce(ClosingAnnouncement{true, agent_.member().last_step()}, true).ignore();
   runner_.notify(false);
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);

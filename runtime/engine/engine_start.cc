@@ -117,7 +117,8 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       table_(rank_, size_, config_.check == "memory"),
       agent_(*job_, table_, config_, *clock_, log_, within_ ? &within_->identity : nullptr,
              {[this](Completion& completion) { runner_.complete(completion); },
-              [this](bool wake) { runner_.notify(wake); }}),
+              [this](bool wake) { runner_.notify(wake); },
+              [this](base::Bytes bytes) { return memory_->arena().allocate(bytes); }}),
       own_runner_(within_ ? nullptr
                           : std::make_unique<AgentRunner>(
                                 agent_, job_->board().doorbell(local_rank_), *clock_,

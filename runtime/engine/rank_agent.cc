@@ -44,6 +44,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                             for (const auto& tensor : member_.table().remove_all(true)) {
                               works_.end(tensor, why, true);
                             }
+                            messages_.fail(why);
                             works_.complete_once(departed_);
                             works_.complete_once(works_.drained());
                             openings_.shut(why, [this](Completion& answered) {
@@ -58,6 +59,12 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       execution_(job, context_, works_),
       stalls_(context_, member_, failure_, control_.links()),
       standing_(context_, member_, threads_, [this] { return execution_.idle(); }),
+      messages_(context_, {.allocate = std::move(hooks.allocate),
+                           .end = [this](Work& work, const Status& status,
+                                         bool of_job) { works_.end_message(work, status, of_job); },
+                           .remember = [this](const Status& why) { works_.remember(why); },
+                           .fail = [this](const Status& why,
+                                          std::int32_t culprit) { failure_.fail(why, culprit); }}),
       tree_(context_.shape.hosts(), job.rank_table().fan_in) {
   timeline_.set_times(execution_.times());
 }
@@ -150,7 +157,7 @@ void RankAgent::want_rings(bool wanted) {
 
 Instant RankAgent::next_own_deadline() const {
   return std::min({stalls_.next(), standing_.next(), execution_.next_deadline(),
-                   control_.next_deadline()});
+                   control_.next_deadline(), messages_.next_deadline()});
 }
 
 Instant RankAgent::next_deadline() {
@@ -199,16 +206,19 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
   work += executed;
   bool left_in_sets = false;
   work += step_sets(sleep, left_in_sets);
+  RONDE_ASSIGN_OR_RETURN(const int moved, messages_.step());
+  work += moved;
   RONDE_ASSIGN_OR_RETURN(
       const int arrived,
       execution_.arm(work, sleep, {sets_busy(), [this] { return step_executions_of_sets(); }}));
   stalls_.check();
   standing_.check();
-  works_.check_drained();
+  if (!messages_.in_use() || messages_.idle()) works_.check_drained();
   // No doorbell rings for these: a batch that was interrupted although it could go on, and tensors
   // that the coordinator held back until the last batch had finished.
   const bool awaited = control_.waits_for_idle(execution_.device_full());
-  left = left_in_sets || execution_.can_go_on() || (awaited && !execution_.busy());
+  left = left_in_sets || execution_.can_go_on() || messages_.moving() ||
+         (awaited && !execution_.busy());
   return work + arrived;
 }
 
@@ -293,6 +303,7 @@ void RankAgent::close() {
   execution_.close();
   context_.board.set_state(collectives::PresenceState::kClosed);
   if (!context_.leads()) context_.board.doorbell(kLeader).ring();
+  messages_.tell_all();
   control_.close(failure_.failed());
   // Last, because UCX waits here for other ranks, and those of the hosts below wait for the link.
   execution_.close_transport();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/numbers.h"
 #include "base/status.h"
 #include "runtime/drive/agent.h"
 #include "runtime/engine/execution.h"
@@ -32,6 +34,7 @@
 #include "runtime/member/stall_watch.h"
 #include "runtime/member/stand_watch.h"
 #include "runtime/member/submitters.h"
+#include "runtime/messages/messages.h"
 #include "runtime/tensors/ended_works.h"
 #include "runtime/tensors/tensor_table.h"
 #include "runtime/timeline/timeline.h"
@@ -48,6 +51,8 @@ class RankAgent final : public Agent, private Member::Owner {
   struct Hooks {
     EndedWorks::Complete complete;
     ControlStreams::Notify notify;
+    // Memory in this rank's arena, for good.
+    std::function<base::Result<std::span<std::byte>>(base::Bytes)> allocate;
   };
   // set: which process set this is a rank of; nullptr: the whole job. Another agent steps that of a
   // set, which has nothing to sleep on by itself.
@@ -56,7 +61,9 @@ class RankAgent final : public Agent, private Member::Owner {
 
   // ---- Agent ----
   [[nodiscard]] int do_work(SleepState& sleep) override;
-  [[nodiscard]] bool busy() override { return execution_.busy() || sets_busy(); }
+  [[nodiscard]] bool busy() override {
+    return execution_.busy() || messages_.moving() || sets_busy();
+  }
   void want_rings(bool wanted) override;
   [[nodiscard]] bool has_descriptors() override {
     return !failure_.failed() && (control_.fd() >= 0 || execution_.fd() >= 0);
@@ -78,6 +85,7 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] Member& member() { return member_; }
   [[nodiscard]] HostControl& control() { return control_; }
   [[nodiscard]] Execution& execution() { return execution_; }
+  [[nodiscard]] Messages& messages() { return messages_; }
   [[nodiscard]] Timeline& timeline() { return timeline_; }
   [[nodiscard]] Submitters& threads() { return threads_; }
   // Of the process sets of this rank.
@@ -137,6 +145,7 @@ class RankAgent final : public Agent, private Member::Owner {
   StallWatch stalls_;
   Submitters threads_;
   StandWatch standing_;
+  Messages messages_;
   std::vector<std::pair<int, std::function<void()>>> watched_;
   Completion departed_;
   SetOpenings openings_;

@@ -37,6 +37,17 @@ void EndedWorks::complete_once(Completion& completion) {
   if (!completion.done()) complete_(completion);
 }
 
+void EndedWorks::end_message(Work& work, const Status& status, bool of_job) {
+  if (!status.ok() && !of_job) remember(work, status);
+  work.status = status;
+  complete_(work.completion);
+}
+
+void EndedWorks::remember(const Status& status) {
+  Work nobody;
+  remember(nobody, status);
+}
+
 // Called before the work is done: afterwards the thread that waits for it owns it.
 void EndedWorks::remember(Work& work, const Status& status) {
   const MutexLock lock(mutex_);

@@ -41,6 +41,10 @@ class EndedWorks {
   // The device has the tensor's batch; streams can wait for `on_device`.
   void issue(const LocalTensor& tensor, const collectives::DeviceWorkPtr& on_device);
   void complete_once(Completion& completion);
+  // Ends a message between two ranks, which is in no table.
+  void end_message(Work& work, const base::Status& status, bool of_job);
+  // An error for which there is no work any more, or never was one that waits.
+  void remember(const base::Status& status);
 
   [[nodiscard]] FailedWorks failed() const;
 

@@ -87,6 +87,7 @@ struct Work {
   // Of a join, which ends when all ranks have joined: the last of them.
   bool joins = false;
   std::int32_t last_joined = -1;
+  std::int32_t message_source = -1;           // of a receive: the rank that has sent it
   std::vector<std::int64_t> received_splits;  // all-to-all: the rows that came from each rank
 };
 

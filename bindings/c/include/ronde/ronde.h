@@ -854,6 +854,73 @@ RONDE_API ronde_status ronde_engine_split(ronde_engine* engine, int64_t color, c
  * none; -1 where there is no such rank, and for NULL. */
 RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
 
+/* ---- messages between two ranks ----
+ * By rank and tag, of any size, many in flight, from any thread, beside the operations of all ranks:
+ * no other rank takes part, and none but the two is woken. Messages of one sender, receiver and tag
+ * are received in the order in which they were sent. A small one (8 KiB) is sent at once, and waits
+ * at the receiver; a larger one is sent when the receiver has it: the two ranks then copy it once,
+ * where the kernel lets them, and best out of a ronde_buffer. Both ranks name the same dtype and
+ * number of elements: otherwise both get RONDE_MISMATCH, and the messages after it go on. (The send
+ * of a small one is done by then, so that rank gets the error from ronde_engine_close, and in its
+ * log.) The ranks are of one host: others get RONDE_UNSUPPORTED, as memory of a device does. A rank
+ * that does not answer is named after RONDE_STALL_WARNING_SECONDS, and fails the job after
+ * RONDE_STALL_FAILURE_SECONDS.
+ *
+ *   ronde_message message;
+ *   ronde_message_init(&message);
+ *   message.rank = 1;
+ *   message.data = activations;
+ *   message.count = 1024;
+ *   message.dtype = RONDE_F32;
+ *   status = ronde_send(engine, &message, &error);          (rank 0; rank 1 calls ronde_recv)
+ */
+
+/* As the rank of a receive: whoever sends first with this tag. */
+#define RONDE_ANY_RANK (-1)
+
+typedef struct ronde_message {
+  size_t struct_size;
+  int32_t rank;   /* the other rank; of a receive RONDE_ANY_RANK, too */
+  int32_t dtype;  /* a ronde_dtype */
+  int64_t tag;    /* any number */
+  void* data;     /* dense; a send only reads it. NULL where count is 0 */
+  int64_t count;  /* elements */
+  int32_t device; /* RONDE_DEVICE_CPU */
+  int32_t line;   /* with `file`: the place of the call in the caller's source, for errors */
+  const char* file; /* may be NULL */
+  uint64_t flags;   /* RONDE_FLAG_WILL_WAIT, or 0 */
+} ronde_message;
+
+/* Sets the first struct_size bytes to the defaults: rank 0, RONDE_DEVICE_CPU, 0 elsewhere; as
+ * ronde_request_init_sized. Never fails. */
+RONDE_API void ronde_message_init_sized(ronde_message* message, size_t struct_size);
+/* The same for a struct of this program's size. */
+static inline void ronde_message_init(ronde_message* message) {
+  ronde_message_init_sized(message, sizeof *message);
+}
+
+/* Begin to send and to receive a message, and return at once. The memory is the engine's until the
+ * work is done. Release *work with ronde_work_release.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: no such rank; RONDE_UNSUPPORTED: the rank is on
+ * another host, or the memory a device's; RONDE_OUT_OF_MEMORY: the arena (RONDE_BUFFER_BYTES) has
+ * no room for a channel; RONDE_CLOSED: this engine has been closed, or the other rank's;
+ * the work codes, once the job has failed. */
+RONDE_API ronde_status ronde_send_async(ronde_engine* engine, const ronde_message* message,
+                                        ronde_work** work, ronde_error** error);
+RONDE_API ronde_status ronde_recv_async(ronde_engine* engine, const ronde_message* message,
+                                        ronde_work** work, ronde_error** error);
+/* The same, and wait. source: who has sent it; may be NULL.
+ * Returns: as above, and work codes. */
+RONDE_API ronde_status ronde_send(ronde_engine* engine, const ronde_message* message,
+                                  ronde_error** error);
+RONDE_API ronde_status ronde_recv(ronde_engine* engine, const ronde_message* message,
+                                  int32_t* source, ronde_error** error);
+/* Gives the rank that has sent the message of a receive that is done.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: the work is not done, or is no receive; the work
+ * codes of one that failed. */
+RONDE_API ronde_status ronde_work_source(const ronde_work* work, int32_t* source,
+                                         ronde_error** error);
+
 #ifdef __cplusplus
 }
 #endif

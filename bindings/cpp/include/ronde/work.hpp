@@ -137,6 +137,15 @@ class [[nodiscard("wait() for it: a Work that is dropped waits on the spot")]] W
     return {splits, splits + count};
   }
 
+  // The rank that has sent the message of a receive that is done. Throws as output() does, also for
+  // other operations.
+  [[nodiscard]] int source() const {
+    std::int32_t source = 0;
+    detail::ErrorSlot error;
+    error.throw_if(ronde_work_source(get(), &source, &error));
+    return source;
+  }
+
   // Whether there is an operation: false when default-constructed or moved from.
   [[nodiscard]] bool valid() const noexcept { return work_ != nullptr; }
 

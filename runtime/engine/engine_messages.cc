@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between two ranks, as calls of an engine.
+#include <functional>
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_patience.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+
+Result<Engine::WorkPtr> Engine::send(const MessageRequest& request) {
+  return begin_message(request, &Messages::send);
+}
+
+Result<Engine::WorkPtr> Engine::receive(const MessageRequest& request) {
+  return begin_message(request, &Messages::receive);
+}
+
+Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request,
+                                              BeginMessage begin) {
+  RONDE_RETURN_IF_ERROR(usable());
+  const Inside inside(submitting_threads_);
+  Messages& messages = agent_.messages();
+  auto work = std::invoke(begin, messages, request);
+  // A channel that nobody can read any more is the end of the job.
+  if (!work.ok() && work.status().code() == Code::kInternal) {
+    agent_.failure().fail(work.status(), rank_);
+  }
+  // Large messages move in the agent, and nothing has rung for one that was there already.
+  if (messages.moving() && !request.will_wait) runner_.notify(true);
+  return work;
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between two ranks of a host: sends and receives by rank and tag, beside the coordinator
+// and the batches. Small messages travel in the channel; a larger one is offered there, and the
+// receiver copies it once, or asks for it in chunks.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "runtime/member/rank_context.h"
+#include "runtime/messages/channel.h"
+#include "runtime/messages/matching.h"
+#include "runtime/messages/message.h"
+#include "runtime/messages/peer_copy.h"
+#include "runtime/messages/record.h"
+#include "runtime/tensors/work.h"
+
+namespace ronde::runtime {
+
+// Owns this rank's channels and its messages in flight. It touches the memory of a request until
+// its work is done. Nobody but the two ranks is woken, and none that awaits nothing.
+//
+// Thread safety: send(), receive(), shut(), want_given_up(), in_use(), idle(), moving() and
+// oldest_text() from any thread; the rest is for the agent.
+class Messages {
+ public:
+  // Up to so many bytes a message travels in the channel, and its send is done at once.
+  static constexpr std::size_t kSmallBytes = 8192;
+  using WorkPtr = std::shared_ptr<Work>;
+  struct Hooks {
+    // Memory in this rank's arena, for good.
+    std::function<base::Result<std::span<std::byte>>(base::Bytes)> allocate;
+    // Ends a work. of_job: the job has failed, and every call returns that.
+    std::function<void(Work& work, const base::Status& status, bool of_job)> end;
+    // An error for which there is no work any more.
+    std::function<void(const base::Status& status)> remember;
+    // Fails the job; culprit: the rank that caused it, or -1.
+    std::function<void(const base::Status& why, std::int32_t culprit)> fail;
+  };
+  Messages(const RankContext& context, Hooks hooks);
+
+  // Puts a message in flight and returns at once; with an error there is no work.
+  base::Result<WorkPtr> send(const MessageRequest& request);
+  base::Result<WorkPtr> receive(const MessageRequest& request);
+
+  // Returns how many steps it did; an error fails the job.
+  base::Result<int> step();
+  // Whether a large message moves here, for which nothing rings.
+  [[nodiscard]] bool moving() const { return moving_.load(std::memory_order_acquire); }
+  [[nodiscard]] base::Instant next_deadline() const {
+    return next_look_.load(std::memory_order_relaxed);
+  }
+  // False until the first message to or from this rank.
+  [[nodiscard]] bool in_use() const { return in_use_ || mine_.news.load() != 0; }
+
+  // The job has failed: ends all that is in flight.
+  void fail(const base::Status& why);
+  // Refuses new messages, and lets the other ranks know.
+  void shut();
+  // Nothing is in flight here, nor is a message on its way into a channel.
+  [[nodiscard]] bool idle() const;
+  // The next step fails by name what is in flight.
+  void want_given_up() { gives_up_.store(true, std::memory_order_release); }
+  // This rank's state on the board is kClosed: whoever waits for it is rung.
+  void tell_all() const;
+  // Of the message that has been in flight here for longest; empty: there is none.
+  [[nodiscard]] std::string oldest_text() const;
+
+ private:
+  enum class State : std::uint8_t { kWaits, kCopies, kStreams };
+  // A send or receive in flight.
+  struct Operation {
+    std::uint64_t id = 0;
+    bool sends = false;
+    MessageRequest request;
+    std::string place;      // of the call
+    std::int32_t peer = 0;  // its position; MessageRequest::kAnyRank until it is known
+    WorkPtr work;
+    base::Instant since{};
+    base::Instant warn_at{};
+    State state = State::kWaits;
+    Record offer;           // of a receive: what it gets
+    std::size_t moved = 0;  // bytes
+  };
+  using OperationPtr = std::shared_ptr<Operation>;
+  struct Arrived {
+    Record record;
+    std::vector<std::byte> bytes;
+  };
+  struct Peer {
+    std::optional<OutgoingChannel> out;
+    std::optional<IncomingChannel> in;
+    std::deque<OperationPtr> streaming;
+    bool ended = false;  // it sends no more messages
+    bool gone = false;   // it has closed its engine
+  };
+  // Works to be ended once the lock is free.
+  struct Finished {
+    std::vector<std::pair<WorkPtr, base::Status>> works;
+    std::vector<base::Status> lost;
+  };
+
+  // ---- messages.cc ----
+  [[nodiscard]] base::Result<std::int32_t> position_of(const MessageRequest& request,
+                                                       bool sends) const;
+  [[nodiscard]] base::Status usable() const RONDE_REQUIRES(mutex_);
+  OperationPtr enlist(const MessageRequest& request, bool sends, std::int32_t peer, WorkPtr work)
+      RONDE_REQUIRES(mutex_);
+  base::Result<OutgoingChannel*> channel_to(std::int32_t peer) RONDE_REQUIRES(mutex_);
+  void want() RONDE_REQUIRES(mutex_);
+  void end(const Finished& finished);
+  void end_all(const std::function<base::Status(const Operation&)>& why, bool of_job);
+  void finish(const OperationPtr& operation, base::Status status, Finished& finished)
+      RONDE_REQUIRES(mutex_);
+
+  // ---- messages_progress.cc ----
+  base::Result<int> progress(Finished& finished) RONDE_REQUIRES(mutex_);
+  void look_for_news() RONDE_REQUIRES(mutex_);
+  base::Status on_record(std::int32_t from, const Received& received, Finished& finished)
+      RONDE_REQUIRES(mutex_);
+  base::Status on_message(std::int32_t from, const Received& received, Finished& finished)
+      RONDE_REQUIRES(mutex_);
+  base::Status on_answer(std::int32_t from, const Received& received, Finished& finished)
+      RONDE_REQUIRES(mutex_);
+  base::Status on_chunk(std::int32_t from, const Received& received, Finished& finished)
+      RONDE_REQUIRES(mutex_);
+  base::Status give(const OperationPtr& operation, std::int32_t from, const Received& received,
+                    Finished& finished) RONDE_REQUIRES(mutex_);
+  base::Status refuse(std::int32_t from, const Record& record, const base::Status& why)
+      RONDE_REQUIRES(mutex_);
+  base::Status answer(std::int32_t to, RecordKind kind, std::uint64_t id) RONDE_REQUIRES(mutex_);
+  base::Status pump(Peer& peer, Finished& finished) RONDE_REQUIRES(mutex_);
+  base::Result<int> copy_piece(const OperationPtr& operation, Finished& finished);
+  void end_hopeless(Finished& finished) RONDE_REQUIRES(mutex_);
+  bool end_if_hopeless(const OperationPtr& operation, Finished& finished) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] base::Status hopeless(const Operation& operation) const RONDE_REQUIRES(mutex_);
+
+  // ---- messages_late.cc ----
+  void check_late();
+  [[nodiscard]] base::Status mismatch(const Operation& receive, std::int32_t from,
+                                      const Record& record) const;
+  [[nodiscard]] base::Status not_received(std::int32_t from, const Record& record) const;
+  [[nodiscard]] std::string text_of(const Operation& operation) const;
+  [[nodiscard]] std::string late_text(const Operation& operation, base::Instant now,
+                                      std::int32_t* culprit) const RONDE_REQUIRES(mutex_);
+  [[nodiscard]] std::int32_t rank_at(std::int32_t position) const {
+    return position < 0 ? position : context_.rank_at(position);
+  }
+
+  const RankContext& context_;
+  const std::int32_t me_;  // position
+  collectives::MessageWords& mine_;
+  const Hooks hooks_;
+  PeerCopy copy_;  // the agent's
+  std::atomic<bool> in_use_{false};
+  std::atomic<bool> moving_{false};
+  std::atomic<bool> gives_up_{false};
+  std::atomic<base::Instant> next_look_{base::kNever};
+  mutable base::Mutex mutex_;
+  base::Status failed_ RONDE_GUARDED_BY(mutex_);
+  bool shut_ RONDE_GUARDED_BY(mutex_) = false;
+  bool awaits_ RONDE_GUARDED_BY(mutex_) = false;
+  bool any_ended_ RONDE_GUARDED_BY(mutex_) = false;
+  std::uint32_t seen_news_ RONDE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t last_id_ RONDE_GUARDED_BY(mutex_) = 0;
+  std::vector<Peer> peers_ RONDE_GUARDED_BY(mutex_);  // by position
+  std::vector<std::int32_t> senders_ RONDE_GUARDED_BY(mutex_);    // with a channel to this rank
+  std::vector<std::int32_t> receivers_ RONDE_GUARDED_BY(mutex_);  // with one from this rank
+  Matching<OperationPtr, Arrived> matching_ RONDE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, OperationPtr> in_flight_ RONDE_GUARDED_BY(mutex_);  // oldest first
+  std::deque<OperationPtr> copies_ RONDE_GUARDED_BY(mutex_);
+  // Receives of chunks, by sender and its number.
+  std::map<std::pair<std::int32_t, std::uint64_t>, OperationPtr> chunked_
+      RONDE_GUARDED_BY(mutex_);
+};
+
+}  // namespace ronde::runtime

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said of messages that do not fit, that nobody will send or receive, or that are late.
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "runtime/messages/messages.h"
+#include "runtime/negotiate/stopped.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Instant;
+using base::MutexLock;
+using base::Status;
+
+// "the message with tag 3 from rank 0 to rank 1 (4 of f32, at trainer.cc:12)".
+std::string Messages::text_of(const Operation& operation) const {
+  const MessageRequest& request = operation.request;
+  const std::int32_t other = operation.peer < 0 ? request.rank : rank_at(operation.peer);
+  return message_text(request.tag, operation.sends ? context_.rank : other,
+                      operation.sends ? other : context_.rank) +
+         " (" + elements_text(request.dtype, request.count) +
+         (operation.place.empty() ? "" : ", at " + operation.place) + ")";
+}
+
+Status Messages::mismatch(const Operation& receive, std::int32_t from,
+                          const Record& record) const {
+  const MessageRequest& wanted = receive.request;
+  return Status::error(
+      Code::kMismatch,
+      message_text(record.tag, rank_at(from), context_.rank) + " does not fit: rank " +
+          std::to_string(rank_at(from)) + " sends " + elements_text(record.dtype, record.count) +
+          ", rank " + std::to_string(context_.rank) + " receives " +
+          elements_text(wanted.dtype, wanted.count) +
+          (receive.place.empty() ? "" : " (at " + receive.place + ")"));
+}
+
+Status Messages::not_received(std::int32_t from, const Record& record) const {
+  return Status::error(Code::kClosed,
+                       message_text(record.tag, rank_at(from), context_.rank) + " (" +
+                           elements_text(record.dtype, record.count) + "): rank " +
+                           std::to_string(context_.rank) +
+                           " has closed its engine without receiving it");
+}
+
+std::string Messages::oldest_text() const {
+  const MutexLock lock(mutex_);
+  return in_flight_.empty() ? "" : text_of(*in_flight_.begin()->second);
+}
+
+// ---- ranks that have closed their engines ----
+
+// An error where this can never be finished, since the other rank has closed its engine.
+Status Messages::hopeless(const Operation& operation) const {
+  const auto ended = [this](std::int32_t other) RONDE_REQUIRES(mutex_) {
+    if (other == me_) return shut_;
+    const Peer& peer = peers_[base::narrow<std::size_t>(other)];
+    // Its first record would be in a channel that is there before it says that it closes.
+    const bool closes =
+        context_.board.message_words(other).closing.load(std::memory_order_seq_cst) != 0;
+    return peer.ended ||
+           (closes && context_.board.message_place(other, me_).load() == 0);
+  };
+  const auto closed = [&](std::int32_t other, const std::string& how) {
+    return Status::error(Code::kClosed, text_of(operation) + ": " +
+                                            base::ranks_phrase({rank_at(other)}) +
+                                            " has closed its engine " + how)
+        .with_rank(rank_at(other));
+  };
+  if (operation.sends || operation.state != State::kWaits) {
+    const bool gone = peers_[base::narrow<std::size_t>(operation.peer)].gone;
+    const bool back = operation.state == State::kCopies;
+    if (!gone && !back) return {};
+    return closed(operation.peer, operation.sends ? "without receiving it" : "meanwhile");
+  }
+  if (operation.peer >= 0) {
+    return ended(operation.peer) ? closed(operation.peer, "without sending it") : Status();
+  }
+  for (std::int32_t other = 0; other < context_.board.ranks(); ++other) {
+    if (!ended(other) && (other != me_ || context_.board.ranks() == 1)) return {};
+  }
+  return Status::error(Code::kClosed,
+                       text_of(operation) + ": all other ranks have closed their engines");
+}
+
+bool Messages::end_if_hopeless(const OperationPtr& operation, Finished& finished) {
+  if (operation->state == State::kCopies) return false;  // its copy finds out
+  Status why = hopeless(*operation);
+  if (why.ok()) return false;
+  if (!operation->sends) matching_.remove(operation->request.tag, operation);
+  if (operation->sends) {
+    auto& streaming = peers_[base::narrow<std::size_t>(operation->peer)].streaming;
+    std::erase(streaming, operation);
+  }
+  std::erase_if(chunked_, [&](const auto& each) { return each.second == operation; });
+  finish(operation, std::move(why), finished);
+  return true;
+}
+
+void Messages::end_hopeless(Finished& finished) {
+  std::vector<OperationPtr> all;
+  for (const auto& [id, each] : in_flight_) all.push_back(each);
+  for (const OperationPtr& each : all) end_if_hopeless(each, finished);
+}
+
+// ---- late messages ----
+
+// "the message with tag 3 from rank 0 to rank 1 (4 of f32) has waited for 30 s: ..."
+std::string Messages::late_text(const Operation& operation, Instant now,
+                                std::int32_t* culprit) const {
+  std::string text = text_of(operation) + " has waited for " +
+                     base::seconds_text(now - operation.since) + " on rank " +
+                     std::to_string(context_.rank) + ": ";
+  if (operation.peer < 0) return text + "no rank has sent it";
+  const std::int32_t other = rank_at(operation.peer);
+  if (operation.state == State::kWaits) {
+    text += "rank " + std::to_string(other) +
+            (operation.sends ? " has not received it" : " has not sent it");
+  } else {
+    text += "it is being copied";
+  }
+  const std::string stopped = stopped_text(other, context_.board.presence(operation.peer));
+  if (!stopped.empty()) *culprit = other;
+  return text + stopped;
+}
+
+void Messages::check_late() {
+  if (context_.clock.about_now() + base::Clock::kCoarse <
+      next_look_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  const Instant now = context_.clock.now();
+  std::vector<std::string> warnings;
+  Status failure;
+  std::int32_t culprit = -1;
+  {
+    const MutexLock lock(mutex_);
+    Instant next = base::kNever;
+    for (const auto& [id, each] : in_flight_) {
+      const base::Nanoseconds waited = now - each->since;
+      if (failure.ok() && waited >= context_.config.stall_failure) {
+        failure = Status::error(Code::kDeadline,
+                                late_text(*each, now, &culprit) +
+                                    ". This is the deadline of RONDE_STALL_FAILURE_SECONDS");
+      }
+      if (now >= each->warn_at) {
+        std::int32_t stopped = -1;
+        warnings.push_back(late_text(*each, now, &stopped));
+        each->warn_at = now + context_.config.stall_warning;
+      }
+      const base::Nanoseconds patience = context_.config.stall_failure;
+      const Instant fails =
+          patience >= base::kNever - each->since ? base::kNever : each->since + patience;
+      next = std::min({next, each->warn_at, fails});
+    }
+    next_look_.store(next, std::memory_order_relaxed);
+  }
+  constexpr std::size_t kMostWarnings = 8;
+  const std::size_t shown = std::min(warnings.size(), kMostWarnings);
+  for (std::size_t i = 0; i < shown; ++i) context_.log.warning(warnings[i]);
+  if (shown < warnings.size()) {
+    context_.log.warning(std::to_string(warnings.size() - shown) + " more messages are late");
+  }
+  if (!failure.ok()) hooks_.fail(failure, culprit);
+}
+
+}  // namespace ronde::runtime

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/messages/peer_copy.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/numbers.h"
+#include "runtime/messages/peer_protocol.h"
+
+namespace ronde::runtime {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+PeerCopy::PeerCopy(const collectives::Board& board, bool slots)
+    : board_(board),
+      slots_(slots),
+      ways_(base::narrow<std::size_t>(board.ranks()), Way::kUnknown) {}
+
+// A pid means another process where ranks are in different containers, but then that one has not
+// begun at the same time.
+PeerCopy::Way PeerCopy::way_to(std::int32_t from) {
+  Way& way = ways_[base::narrow<std::size_t>(from)];
+  if (way != Way::kUnknown) return way;
+  const collectives::Presence presence = board_.presence(from);
+  if (slots_) {
+    way = Way::kNone;
+  } else if (presence.pid == ::getpid()) {
+    way = Way::kMemory;
+  } else {
+    const auto begun = collectives::process_start_time(presence.pid);
+    const bool same = begun.ok() && presence.start_time != 0 && *begun == presence.start_time;
+    way = same ? Way::kProcess : Way::kNone;
+  }
+  return way;
+}
+
+Result<Copied> PeerCopy::copy(const Place& place, ChannelWords& channel, std::byte* to,
+                              std::size_t bytes) {
+  PeerWords words(board_, place.from, channel);
+  if (place.in_arena) {
+    const std::span<std::byte> arena = board_.arena(place.from);
+    if (place.address > arena.size() || bytes > arena.size() - place.address) {
+      return Status::error(Code::kInternal, "a message lies outside of its sender's arena");
+    }
+    std::memcpy(to, arena.data() + place.address, bytes);
+    return words.revoked() ? Copied::kTakenBack : Copied::kAll;
+  }
+  switch (way_to(place.from)) {
+    case Way::kMemory: {
+      const auto copy = [&] {
+        std::memcpy(to, reinterpret_cast<const std::byte*>(place.address), bytes);
+      };
+      return PeerProtocol(words).read(copy) ? Copied::kAll : Copied::kTakenBack;
+    }
+    case Way::kProcess: {
+      RONDE_ASSIGN_OR_RETURN(const bool copied, read_process(place, to, bytes));
+      if (words.revoked()) return Copied::kTakenBack;
+      if (copied) return Copied::kAll;
+      ways_[base::narrow<std::size_t>(place.from)] = Way::kNone;
+      return Copied::kNot;
+    }
+    default:
+      return Copied::kNot;
+  }
+}
+
+// False where this process may not read that one, or cannot any more.
+Result<bool> PeerCopy::read_process(const Place& place, std::byte* to, std::size_t bytes) {
+  const pid_t pid = board_.presence(place.from).pid;
+  std::size_t done = 0;
+  while (done < bytes) {
+    const iovec here{to + done, bytes - done};
+    const iovec there{reinterpret_cast<void*>(place.address + done), bytes - done};
+    const ssize_t read = ::process_vm_readv(pid, &here, 1, &there, 1, 0);
+    if (read > 0) {
+      done += static_cast<std::size_t>(read);
+    } else if (read == 0 || errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace ronde::runtime
