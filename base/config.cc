@@ -89,9 +89,10 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"RONDE_TIMELINE", &Config::timeline, "", "", 0, 0, false,
      "the trace file of a timeline of all ranks, from the start of the job on; hosts but the first "
      "append .host and their number"},
-    {"RONDE_MESSAGES", &Config::messages, "auto", "auto slots", 0, 0, true,
-     "how large messages travel between two ranks of a host: auto copies them once where the kernel "
-     "allows it, slots takes them through the board"},
+    {"RONDE_MESSAGES", &Config::messages, "auto", "auto slots copy", 0, 0, true,
+     "how a large message travels between two ranks of a host, unless it lies in a ronde::Buffer: "
+     "auto and slots take it through the board, which both ranks do together; copy has the kernel "
+     "copy it once, where it allows that, which leaves the sender's core alone"},
     {"RONDE_LOG_LEVEL", &Config::log_level, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 });

@@ -73,7 +73,7 @@ struct Config {
   std::string join_average;    // "present": over the ranks that have not joined; "all"
   std::string check;           // "memory": the engine checks; "replicas": the training core does
   std::string timeline;        // the path of the trace file; empty: none is written
-  std::string messages;        // "auto": runtime/messages/peer_copy.h finds out
+  std::string messages;        // runtime/messages/peer_copy.h says what that means
   std::string plugin_path;     // what plugin_place() of collectives/device takes
 
   // "NAME=value" of every setting that all ranks must share, one per line: compared at start.

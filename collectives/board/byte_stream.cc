@@ -62,6 +62,41 @@ Status StreamWriter::post(std::span<const std::byte> head, std::span<const std::
   return flush().status();
 }
 
+Result<bool> StreamWriter::try_post(std::span<const std::byte> head,
+                                    std::span<const std::byte> rest) {
+  const std::uint64_t length = head.size() + rest.size();
+  RONDE_ASSIGN_OR_RETURN(const bool flushed, flush());
+  if (!flushed) return false;
+  RONDE_ASSIGN_OR_RETURN(auto free, room());
+  if (free < kLengthBytes + length && !waits_) {
+    words_->waiting.store(1, std::memory_order_seq_cst);
+    waits_ = true;
+    RONDE_ASSIGN_OR_RETURN(free, room());  // a reader may not have seen the word
+  }
+  if (free < kLengthBytes + length) return false;
+  put(std::as_bytes(std::span(&length, 1)));
+  put(head);
+  put(rest);
+  publish();
+  if (std::exchange(waits_, false)) words_->waiting.store(0, std::memory_order_seq_cst);
+  return true;
+}
+
+void StreamWriter::put(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::uint64_t at = written_ % ring_.size();
+    const std::uint64_t run = std::min<std::uint64_t>(bytes.size(), ring_.size() - at);
+    std::memcpy(ring_.data() + at, bytes.data(), run);
+    written_ += run;
+    bytes = bytes.subspan(run);
+  }
+}
+
+void StreamWriter::publish() {
+  words_->written.store(written_, std::memory_order_seq_cst);
+  added_ = true;
+}
+
 void StreamWriter::reserve(std::size_t message_bytes) {
   const std::size_t needed = backlog_.size() + kLengthBytes + message_bytes;
   if (needed > backlog_.capacity()) backlog_.reserve(std::max(needed, 2 * backlog_.capacity()));
@@ -84,16 +119,9 @@ Result<std::uint64_t> StreamWriter::room() {
 }
 
 void StreamWriter::write_some(std::uint64_t bytes) {
-  while (bytes > 0) {
-    const std::uint64_t at = written_ % ring_.size();
-    const std::uint64_t run = std::min(bytes, ring_.size() - at);
-    std::memcpy(ring_.data() + at, backlog_.data() + backlog_begin_, run);
-    written_ += run;
-    backlog_begin_ += run;
-    bytes -= run;
-  }
-  words_->written.store(written_, std::memory_order_seq_cst);
-  added_ = true;
+  put(std::span(backlog_).subspan(backlog_begin_, bytes));
+  backlog_begin_ += bytes;
+  publish();
 }
 
 Result<bool> StreamWriter::flush() {
@@ -148,18 +176,42 @@ Result<std::optional<std::span<const std::byte>>> StreamReader::poll() {
   }
   const bool moved = available > 0;
   const Status status = take(available);
-  if (moved) {
-    words_->consumed.store(consumed_, std::memory_order_seq_cst);
-    // The word is read after the cursor was stored, so that reader or writer sees the other (the
-    // header has the protocol). One ring for each time that the word was set is enough.
-    if (writer_words_->waiting.load(std::memory_order_seq_cst) != 0 &&
-        writer_words_->waiting.exchange(0, std::memory_order_seq_cst) != 0) {
-      writer_.ring();
-    }
-  }
+  if (moved) make_room();
   RONDE_RETURN_IF_ERROR(status);
   if (!complete_) return std::optional<std::span<const std::byte>>();
   return std::optional(std::span<const std::byte>(message_).subspan(kLengthBytes));
+}
+
+// The word is read after the cursor was stored, so that reader or writer sees the other (the header
+// has the protocol). One ring for each time that the word was set is enough.
+void StreamReader::make_room() {
+  words_->consumed.store(consumed_, std::memory_order_seq_cst);
+  if (writer_words_->waiting.load(std::memory_order_seq_cst) != 0 &&
+      writer_words_->waiting.exchange(0, std::memory_order_seq_cst) != 0) {
+    writer_.ring();
+  }
+}
+
+Result<std::optional<std::span<const std::byte>>> StreamReader::poll_in_place() {
+  if (in_place_ > 0) {
+    consumed_ += std::exchange(in_place_, 0);
+    make_room();
+  }
+  const std::uint64_t available =
+      writer_words_->written.load(std::memory_order_seq_cst) - consumed_;
+  const std::uint64_t at = consumed_ % ring_.size();
+  const bool begins = complete_ || message_.empty();
+  if (begins && available >= kLengthBytes && at + kLengthBytes <= ring_.size()) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, ring_.data() + at, kLengthBytes);
+    const bool whole = length <= kLongestMessage && available >= kLengthBytes + length &&
+                       at + kLengthBytes + length <= ring_.size();
+    if (whole) {
+      in_place_ = kLengthBytes + length;
+      return std::optional(ring_.subspan(at + kLengthBytes, length));
+    }
+  }
+  return poll();
 }
 
 // Reads bytes of one message, at most `available`, until it is complete.

@@ -50,6 +50,9 @@ class StreamWriter {
   base::Status post(std::span<const std::byte> message);
   // The same for a message of two parts.
   base::Status post(std::span<const std::byte> head, std::span<const std::byte> rest);
+  // The same only where all of it fits now: straight from the caller's memory, with no copy between.
+  // After false the reader that makes room rings this rank.
+  base::Result<bool> try_post(std::span<const std::byte> head, std::span<const std::byte> rest);
   // Takes the memory that a post() of so many bytes may need.
   void reserve(std::size_t message_bytes);
   // Writes what fits. Returns true when nothing is left over. After false the next flush() writes
@@ -64,6 +67,8 @@ class StreamWriter {
  private:
   [[nodiscard]] base::Result<std::uint64_t> room();
   void write_some(std::uint64_t bytes);
+  void put(std::span<const std::byte> bytes);
+  void publish();
 
   StreamWriterWords* words_;
   std::span<StreamReaderWords> readers_;
@@ -85,8 +90,12 @@ class StreamReader {
 
   // The next complete message, or nullopt. The bytes stay valid until the next poll().
   base::Result<std::optional<std::span<const std::byte>>> poll();
+  // The same, but a message that lies there as a whole and in one piece is not copied: its place in
+  // the ring is the writer's again at the next call, which must come soon.
+  base::Result<std::optional<std::span<const std::byte>>> poll_in_place();
 
  private:
+  void make_room();
   base::Status take(std::uint64_t available);
   void append(std::uint64_t bytes);
 
@@ -97,6 +106,7 @@ class StreamReader {
   std::uint64_t consumed_;
   std::vector<std::byte> message_;  // its length in front, then what has arrived
   bool complete_ = false;           // message_ was handed out by the last poll()
+  std::uint64_t in_place_ = 0;      // bytes of the ring that were handed out by the last one
 };
 
 }  // namespace ronde::collectives

@@ -191,6 +191,7 @@ Result<bool> Engine::wait_until(Work& work, base::Instant deadline) {
     return may;
   }
   const Inside inside(waiting_threads_);
+  if (work.of_message && attend(work, false)) return true;
   learn(work, true);
   // Even if the work is done: a submit that promised to wait has silenced the bell, and the runner
   // makes up for it.
@@ -201,6 +202,7 @@ bool Engine::poll(Work& work) {
   if (work.completion.done()) return true;
   if (!process_.is_mine() || !is_driver()) return false;
   const Inside inside(waiting_threads_);
+  if (work.of_message && attend(work, false)) return true;
   learn(work, false);
   return runner_.poll(work.completion);
 }
@@ -224,6 +226,7 @@ base::Instant Engine::verdict_deadline(const Work& work) const {
 Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
   std::optional<Submitters::Waiting> waiting;
   if (process_.is_mine()) waiting.emplace(agent_.threads());
+  if (work.of_message && usable().ok() && attend(work, true)) return result(work);
   // Whoever has joined waits for as long as the others go on, whose stall checks run.
   const base::Instant verdict = work.joins ? base::kNever : verdict_deadline(work);
   auto done = wait_until(work, deadline ? *deadline : verdict);

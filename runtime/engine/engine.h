@@ -171,6 +171,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
          std::unique_ptr<Within> within = nullptr);
 
   using BeginMessage = base::Result<WorkPtr> (Messages::*)(const MessageRequest&);
+  bool attend(Work& work, bool spins);
   base::Result<WorkPtr> begin_message(const MessageRequest& request, BeginMessage begin);
   template <typename Announce>
   void announce_and_learn(Work& work, base::Instant submitted, WaitingHabit* habit,
@@ -214,6 +215,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                         bool unwinding) const;
   void await_none(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
+  void give_messages_up();
   base::Status await_failure();
   base::Status fail_what_is_left(bool departed);
   [[nodiscard]] std::optional<base::Status> trouble_at_start() const;

@@ -144,7 +144,7 @@ Status Engine::leave() {
   runner_.notify(false);
   const bool drained =
       runner_.wait(agent_.works().drained(), clock_->after(config_.shutdown_timeout));
-  if (!drained) agent_.messages().want_given_up();
+  if (!drained) give_messages_up();
   agent_.member().announce(ClosingAnnouncement{true, agent_.member().last_step()}, true).ignore();
   runner_.notify(false);
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
@@ -171,6 +171,17 @@ Status Engine::leave() {
   }
   if (text.empty()) return {};
   return Status::error(failed.first.code(), text + "; the first: " + failed.first.message());
+}
+
+// The coordinator knows nothing of messages, so they end here, by name.
+void Engine::give_messages_up() {
+  Messages& messages = agent_.messages();
+  messages.want_given_up();
+  const base::Instant deadline = clock_->after(kFarewell);
+  while (messages.in_flight() && clock_->now() < deadline && !agent_.failure().failed()) {
+    Completion nothing;  // to drive the agent for a moment
+    [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
+  }
 }
 
 // This rank has failed the job. It announces nothing more: the coordinator might read that before

@@ -33,4 +33,9 @@ Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request,
   return work;
 }
 
+bool Engine::attend(Work& work, bool spins) {
+  const Inside inside(waiting_threads_);
+  return agent_.messages().attend(work, spins);
+}
+
 }  // namespace ronde::runtime

@@ -62,7 +62,7 @@ class RankAgent final : public Agent, private Member::Owner {
   // ---- Agent ----
   [[nodiscard]] int do_work(SleepState& sleep) override;
   [[nodiscard]] bool busy() override {
-    return execution_.busy() || messages_.moving() || sets_busy();
+    return execution_.busy() || messages_.busy() || sets_busy();
   }
   void want_rings(bool wanted) override;
   [[nodiscard]] bool has_descriptors() override {

@@ -43,7 +43,15 @@ OutgoingChannel OutgoingChannel::make(const collectives::Board& board, std::int3
 }
 
 Status OutgoingChannel::post(const Record& record, std::span<const std::byte> bytes) {
-  const Status posted = writer_.post(bytes_of(record), bytes);
+  const auto posted = writer_.try_post(bytes_of(record), bytes);
+  const Status status = posted.ok() && !*posted ? writer_.post(bytes_of(record), bytes)
+                                                : posted.status();
+  announce();
+  return status;
+}
+
+Result<bool> OutgoingChannel::try_post(const Record& record, std::span<const std::byte> bytes) {
+  const auto posted = writer_.try_post(bytes_of(record), bytes);
   announce();
   return posted;
 }
@@ -77,7 +85,7 @@ std::optional<IncomingChannel> IncomingChannel::find(const collectives::Board& b
 }
 
 Result<std::optional<Received>> IncomingChannel::poll() {
-  RONDE_ASSIGN_OR_RETURN(const auto message, reader_.poll());
+  RONDE_ASSIGN_OR_RETURN(const auto message, reader_.poll_in_place());
   if (!message) return std::optional<Received>();
   std::optional<Received> received = read_record(*message);
   if (received) return received;

@@ -27,7 +27,7 @@ struct ChannelWords {
   std::atomic<std::uint64_t> taken{0};
 };
 
-inline constexpr std::size_t kChannelRingBytes = std::size_t{128} << 10;
+inline constexpr std::size_t kChannelRingBytes = std::size_t{256} << 10;
 // The arena aligns to less, so there is room to begin on a pair of cache lines.
 inline constexpr std::size_t kChannelBytes =
     sizeof(ChannelWords) + kChannelRingBytes + collectives::kCacheLinePair;
@@ -88,6 +88,8 @@ class OutgoingChannel {
   [[nodiscard]] bool takes(std::size_t bytes) const {
     return sent_ - words_->taken.load(std::memory_order_relaxed) + bytes <= kMostUntaken;
   }
+  // The same where all of it fits now; false: the receiver rings once it has made room.
+  base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes);
   // Goes on with what did not fit.
   base::Status flush();
   [[nodiscard]] bool full() const { return writer_.backlog().value() > 0; }

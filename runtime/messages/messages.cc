@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/board/arena.h"
+#include "runtime/drive/idle.h"
 #include "runtime/messages/peer_protocol.h"
 
 namespace ronde::runtime {
@@ -32,12 +33,13 @@ std::string place_of(const MessageRequest& request) {
 
 }  // namespace
 
-Messages::Messages(const RankContext& context, Hooks hooks)
+Messages::Messages(const RankContext& context, bool oversubscribed, Hooks hooks)
     : context_(context),
       me_(context.board.rank()),
+      oversubscribed_(oversubscribed),
       mine_(context.board.message_words(me_)),
       hooks_(std::move(hooks)),
-      copy_(context.board, context.config.messages == "slots"),
+      copy_(context.board, context.config.messages),
       peers_(base::narrow<std::size_t>(context.board.ranks())) {}
 
 // ---- beginning ----
@@ -96,8 +98,13 @@ Messages::OperationPtr Messages::enlist(const MessageRequest& request, bool send
   if (next_look_.load(std::memory_order_relaxed) > operation->warn_at) {
     next_look_.store(operation->warn_at, std::memory_order_relaxed);
   }
+  // Whoever waits at once looks by itself at first (attend), for which nobody need ring.
+  if (request.will_wait && !oversubscribed_ && in_flight_.empty() && !shut_) {
+    want_nothing();
+  } else {
+    want();
+  }
   in_flight_.emplace(operation->id, operation);
-  want();
   return operation;
 }
 
@@ -106,6 +113,39 @@ void Messages::want() {
   if (std::exchange(awaits_, true)) return;
   OwnWords words{mine_};
   PeerProtocol(words).want();
+}
+
+void Messages::want_nothing() {
+  if (!std::exchange(awaits_, false)) return;
+  OwnWords{mine_}.set_awaits(false);
+}
+
+bool Messages::attend(Work& work, bool spins) {
+  Status looked;
+  Idle idle(context_.config.spin, {}, false);
+  while (looked.ok() && !work.completion.done() && spins && !oversubscribed_ && !moving() &&
+         idle.again(false)) {
+    looked = look();
+  }
+  if (work.completion.done()) return true;
+  {
+    const MutexLock lock(mutex_);
+    if (!in_flight_.empty()) want();
+  }
+  if (looked.ok()) looked = look();
+  if (!looked.ok()) hooks_.fail(looked, looked.rank().value_or(-1));
+  return work.completion.done();
+}
+
+Status Messages::look() {
+  Finished finished;
+  Status status;
+  {
+    const MutexLock lock(mutex_);
+    status = failed_.ok() ? progress(finished).status() : Status();
+  }
+  end(finished);
+  return status;
 }
 
 Result<OutgoingChannel*> Messages::channel_to(std::int32_t peer) {
@@ -130,6 +170,7 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
   RONDE_ASSIGN_OR_RETURN(const std::int32_t to, position_of(request, true));
   auto work = std::make_shared<Work>();
   work->name = "a message";
+  work->of_message = true;
   Finished finished;
   {
     const MutexLock lock(mutex_);
@@ -174,6 +215,7 @@ Result<Messages::WorkPtr> Messages::receive(const MessageRequest& request) {
   RONDE_ASSIGN_OR_RETURN(const std::int32_t from, position_of(request, false));
   auto work = std::make_shared<Work>();
   work->name = "a message";
+  work->of_message = true;
   Finished finished;
   Status looked;
   {
@@ -227,6 +269,7 @@ void Messages::end_all(const std::function<Status(const Operation&)>& why, bool 
     copies_.clear();
     chunked_.clear();
     moving_.store(false, std::memory_order_release);
+    streaming_.store(false, std::memory_order_release);
     next_look_.store(base::kNever, std::memory_order_relaxed);
   }
   for (const auto& [id, each] : all) hooks_.end(*each->work, why(*each), of_job);

@@ -33,12 +33,12 @@ namespace ronde::runtime {
 // Owns this rank's channels and its messages in flight. It touches the memory of a request until
 // its work is done. Nobody but the two ranks is woken, and none that awaits nothing.
 //
-// Thread safety: send(), receive(), shut(), want_given_up(), in_use(), idle(), moving() and
-// oldest_text() from any thread; the rest is for the agent.
+// Thread safety: send(), receive(), attend(), shut(), want_given_up(), in_use(), idle(), in_flight(),
+// moving(), busy() and oldest_text() from any thread; the rest is for the agent.
 class Messages {
  public:
   // Up to so many bytes a message travels in the channel, and its send is done at once.
-  static constexpr std::size_t kSmallBytes = 8192;
+  static constexpr std::size_t kSmallBytes = std::size_t{32} << 10;
   using WorkPtr = std::shared_ptr<Work>;
   struct Hooks {
     // Memory in this rank's arena, for good.
@@ -50,16 +50,25 @@ class Messages {
     // Fails the job; culprit: the rank that caused it, or -1.
     std::function<void(const base::Status& why, std::int32_t culprit)> fail;
   };
-  Messages(const RankContext& context, Hooks hooks);
+  // oversubscribed: the ranks of this host have fewer cores than they are.
+  Messages(const RankContext& context, bool oversubscribed, Hooks hooks);
 
   // Puts a message in flight and returns at once; with an error there is no work.
   base::Result<WorkPtr> send(const MessageRequest& request);
   base::Result<WorkPtr> receive(const MessageRequest& request);
 
+  // For a thread that waits for a message: looks for it, which needs no agent, and, if it spins, as
+  // long as the settings say. From then on this rank is rung for it. Returns whether it is done.
+  bool attend(Work& work, bool spins);
+
   // Returns how many steps it did; an error fails the job.
   base::Result<int> step();
   // Whether a large message moves here, for which nothing rings.
   [[nodiscard]] bool moving() const { return moving_.load(std::memory_order_acquire); }
+  // Whether one does, or comes in chunks: about to go on.
+  [[nodiscard]] bool busy() const {
+    return moving() || streaming_.load(std::memory_order_acquire);
+  }
   [[nodiscard]] base::Instant next_deadline() const {
     return next_look_.load(std::memory_order_relaxed);
   }
@@ -72,6 +81,10 @@ class Messages {
   void shut();
   // Nothing is in flight here, nor is a message on its way into a channel.
   [[nodiscard]] bool idle() const;
+  [[nodiscard]] bool in_flight() const {
+    const base::MutexLock lock(mutex_);
+    return !in_flight_.empty();
+  }
   // The next step fails by name what is in flight.
   void want_given_up() { gives_up_.store(true, std::memory_order_release); }
   // This rank's state on the board is kClosed: whoever waits for it is rung.
@@ -93,6 +106,7 @@ class Messages {
     base::Instant warn_at{};
     State state = State::kWaits;
     Record offer;           // of a receive: what it gets
+    PeerCopy::Way way = PeerCopy::Way::kNone;
     std::size_t moved = 0;  // bytes
   };
   using OperationPtr = std::shared_ptr<Operation>;
@@ -121,6 +135,8 @@ class Messages {
       RONDE_REQUIRES(mutex_);
   base::Result<OutgoingChannel*> channel_to(std::int32_t peer) RONDE_REQUIRES(mutex_);
   void want() RONDE_REQUIRES(mutex_);
+  void want_nothing() RONDE_REQUIRES(mutex_);
+  base::Status look();
   void end(const Finished& finished);
   void end_all(const std::function<base::Status(const Operation&)>& why, bool of_job);
   void finish(const OperationPtr& operation, base::Status status, Finished& finished)
@@ -142,6 +158,7 @@ class Messages {
   base::Status refuse(std::int32_t from, const Record& record, const base::Status& why)
       RONDE_REQUIRES(mutex_);
   base::Status answer(std::int32_t to, RecordKind kind, std::uint64_t id) RONDE_REQUIRES(mutex_);
+  base::Status ask_for_chunks(const OperationPtr& operation) RONDE_REQUIRES(mutex_);
   base::Status pump(Peer& peer, Finished& finished) RONDE_REQUIRES(mutex_);
   base::Result<int> copy_piece(const OperationPtr& operation, Finished& finished);
   void end_hopeless(Finished& finished) RONDE_REQUIRES(mutex_);
@@ -162,11 +179,13 @@ class Messages {
 
   const RankContext& context_;
   const std::int32_t me_;  // position
+  const bool oversubscribed_;
   collectives::MessageWords& mine_;
   const Hooks hooks_;
-  PeerCopy copy_;  // the agent's
+  PeerCopy copy_;  // its ways are guarded by the mutex
   std::atomic<bool> in_use_{false};
   std::atomic<bool> moving_{false};
+  std::atomic<bool> streaming_{false};
   std::atomic<bool> gives_up_{false};
   std::atomic<base::Instant> next_look_{base::kNever};
   mutable base::Mutex mutex_;

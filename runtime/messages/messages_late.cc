@@ -115,17 +115,24 @@ std::string Messages::late_text(const Operation& operation, Instant now,
   std::string text = text_of(operation) + " has waited for " +
                      base::seconds_text(now - operation.since) + " on rank " +
                      std::to_string(context_.rank) + ": ";
-  if (operation.peer < 0) return text + "no rank has sent it";
-  const std::int32_t other = rank_at(operation.peer);
-  if (operation.state == State::kWaits) {
-    text += "rank " + std::to_string(other) +
+  if (operation.peer < 0) {
+    text += "no rank has sent it";
+  } else if (operation.state == State::kWaits) {
+    text += "rank " + std::to_string(rank_at(operation.peer)) +
             (operation.sends ? " has not received it" : " has not sent it");
   } else {
     text += "it is being copied";
   }
-  const std::string stopped = stopped_text(other, context_.board.presence(operation.peer));
-  if (!stopped.empty()) *culprit = other;
-  return text + stopped;
+  // The other rank may itself wait for one that is stopped.
+  for (std::int32_t position = 0; position < context_.board.ranks(); ++position) {
+    const std::string stopped =
+        stopped_text(rank_at(position), context_.board.presence(position));
+    if (!stopped.empty() && (*culprit < 0 || position == operation.peer)) {
+      *culprit = rank_at(position);
+    }
+    text += stopped;
+  }
+  return text;
 }
 
 void Messages::check_late() {

@@ -47,10 +47,7 @@ Result<int> Messages::step() {
     const MutexLock lock(mutex_);
     work = progress(finished);
     // What has come is for nobody who waits: from now on it is left in the channel.
-    if (work.ok() && *work > 0 && in_flight_.empty() && !shut_ && awaits_) {
-      awaits_ = false;
-      mine_.awaits.store(0, std::memory_order_seq_cst);
-    }
+    if (work.ok() && *work > 0 && in_flight_.empty() && !shut_) want_nothing();
     if (!copies_.empty()) copies = copies_.front();
   }
   if (work.ok() && copies != nullptr) {
@@ -75,11 +72,14 @@ Result<int> Messages::progress(Finished& finished) {
       ++work;
     }
   }
+  bool streams = !chunked_.empty();
   for (const std::int32_t to : receivers_) {
     Peer& peer = peers_[base::narrow<std::size_t>(to)];
     if (peer.out->full()) RONDE_RETURN_IF_ERROR(peer.out->flush());
     if (!peer.streaming.empty()) RONDE_RETURN_IF_ERROR(pump(peer, finished));
+    streams = streams || !peer.streaming.empty();
   }
+  streaming_.store(streams, std::memory_order_release);
   if (any_ended_ && (news || work > 0)) end_hopeless(finished);
   return work;
 }
@@ -145,6 +145,8 @@ Status Messages::give(const OperationPtr& operation, std::int32_t from, const Re
   }
   if (record.kind == RecordKind::kOffer) {
     operation->offer = record;
+    operation->way = copy_.way_to(from, record.in_arena != 0);
+    if (operation->way == PeerCopy::Way::kNone) return ask_for_chunks(operation);
     operation->state = State::kCopies;
     copies_.push_back(operation);
     moving_.store(true, std::memory_order_release);
@@ -217,7 +219,7 @@ Result<int> Messages::copy_piece(const OperationPtr& operation, Finished& finish
   }
   RONDE_ASSIGN_OR_RETURN(
       const Copied copied,
-      copy_.copy({operation->peer, offer.in_arena != 0, offer.address + operation->moved}, *words,
+      copy_.copy({operation->peer, operation->way, offer.address + operation->moved}, *words,
                  wanted.memory + operation->moved, piece));
   const MutexLock lock(mutex_);
   if (copied == Copied::kAll) operation->moved += piece;
@@ -225,10 +227,8 @@ Result<int> Messages::copy_piece(const OperationPtr& operation, Finished& finish
   copies_.pop_front();
   moving_.store(!copies_.empty(), std::memory_order_release);
   if (copied == Copied::kNot) {
-    operation->moved = 0;
-    operation->state = State::kStreams;
-    chunked_.emplace(std::pair(operation->peer, offer.id), operation);
-    RONDE_RETURN_IF_ERROR(answer(operation->peer, RecordKind::kSend, offer.id));
+    copy_.forbid(operation->peer);
+    RONDE_RETURN_IF_ERROR(ask_for_chunks(operation));
     return 1;
   }
   if (copied == Copied::kTakenBack) {
@@ -240,14 +240,23 @@ Result<int> Messages::copy_piece(const OperationPtr& operation, Finished& finish
   return 1;
 }
 
+Status Messages::ask_for_chunks(const OperationPtr& operation) {
+  operation->moved = 0;
+  operation->state = State::kStreams;
+  chunked_.emplace(std::pair(operation->peer, operation->offer.id), operation);
+  return answer(operation->peer, RecordKind::kSend, operation->offer.id);
+}
+
 // Puts as much of this rank's messages into the channel as it takes.
 Status Messages::pump(Peer& peer, Finished& finished) {
-  while (!peer.streaming.empty() && !peer.out->full()) {
+  while (!peer.streaming.empty()) {
     const OperationPtr operation = peer.streaming.front();
     const MessageRequest& sent = operation->request;
     const std::size_t bytes = std::min(kChunkBytes, sent.bytes() - operation->moved);
-    RONDE_RETURN_IF_ERROR(peer.out->post({.kind = RecordKind::kChunk, .id = operation->id},
-                                         {sent.memory + operation->moved, bytes}));
+    RONDE_ASSIGN_OR_RETURN(const bool posted,
+                           peer.out->try_post({.kind = RecordKind::kChunk, .id = operation->id},
+                                              {sent.memory + operation->moved, bytes}));
+    if (!posted) break;
     operation->moved += bytes;
     if (operation->moved < sent.bytes()) continue;
     peer.streaming.pop_front();

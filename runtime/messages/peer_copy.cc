@@ -6,7 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string>
+#include <span>
 
 #include "base/numbers.h"
 #include "runtime/messages/peer_protocol.h"
@@ -17,61 +17,56 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-PeerCopy::PeerCopy(const collectives::Board& board, bool slots)
+PeerCopy::PeerCopy(const collectives::Board& board, const std::string& setting)
     : board_(board),
-      slots_(slots),
+      slots_(setting == "slots"),
+      kernel_(setting == "copy"),
       ways_(base::narrow<std::size_t>(board.ranks()), Way::kUnknown) {}
 
-// A pid means another process where ranks are in different containers, but then that one has not
-// begun at the same time.
-PeerCopy::Way PeerCopy::way_to(std::int32_t from) {
+PeerCopy::Way PeerCopy::way_to(std::int32_t from, bool in_arena) {
+  if (in_arena) return Way::kArena;
   Way& way = ways_[base::narrow<std::size_t>(from)];
-  if (way != Way::kUnknown) return way;
-  const collectives::Presence presence = board_.presence(from);
-  if (slots_) {
-    way = Way::kNone;
-  } else if (presence.pid == ::getpid()) {
-    way = Way::kMemory;
-  } else {
-    const auto begun = collectives::process_start_time(presence.pid);
-    const bool same = begun.ok() && presence.start_time != 0 && *begun == presence.start_time;
-    way = same ? Way::kProcess : Way::kNone;
-  }
+  if (way == Way::kUnknown) way = find_way_to(from);
   return way;
 }
 
+// A pid means another process where ranks are in different containers, but then that one has not
+// begun at the same time.
+PeerCopy::Way PeerCopy::find_way_to(std::int32_t from) const {
+  const collectives::Presence presence = board_.presence(from);
+  if (slots_) return Way::kNone;
+  if (presence.pid == ::getpid()) return Way::kMemory;
+  if (!kernel_) return Way::kNone;
+  const auto begun = collectives::process_start_time(presence.pid);
+  const bool same = begun.ok() && presence.start_time != 0 && *begun == presence.start_time;
+  return same ? Way::kProcess : Way::kNone;
+}
+
 Result<Copied> PeerCopy::copy(const Place& place, ChannelWords& channel, std::byte* to,
-                              std::size_t bytes) {
+                              std::size_t bytes) const {
   PeerWords words(board_, place.from, channel);
-  if (place.in_arena) {
+  if (place.way == Way::kMemory) {
+    const auto copy = [&] {
+      std::memcpy(to, reinterpret_cast<const std::byte*>(place.address), bytes);
+    };
+    return PeerProtocol(words).read(copy) ? Copied::kAll : Copied::kTakenBack;
+  }
+  bool copied = true;
+  if (place.way == Way::kArena) {
     const std::span<std::byte> arena = board_.arena(place.from);
     if (place.address > arena.size() || bytes > arena.size() - place.address) {
       return Status::error(Code::kInternal, "a message lies outside of its sender's arena");
     }
     std::memcpy(to, arena.data() + place.address, bytes);
-    return words.revoked() ? Copied::kTakenBack : Copied::kAll;
+  } else {
+    copied = read_process(place, to, bytes);
   }
-  switch (way_to(place.from)) {
-    case Way::kMemory: {
-      const auto copy = [&] {
-        std::memcpy(to, reinterpret_cast<const std::byte*>(place.address), bytes);
-      };
-      return PeerProtocol(words).read(copy) ? Copied::kAll : Copied::kTakenBack;
-    }
-    case Way::kProcess: {
-      RONDE_ASSIGN_OR_RETURN(const bool copied, read_process(place, to, bytes));
-      if (words.revoked()) return Copied::kTakenBack;
-      if (copied) return Copied::kAll;
-      ways_[base::narrow<std::size_t>(place.from)] = Way::kNone;
-      return Copied::kNot;
-    }
-    default:
-      return Copied::kNot;
-  }
+  if (words.revoked()) return Copied::kTakenBack;
+  return copied ? Copied::kAll : Copied::kNot;
 }
 
 // False where this process may not read that one, or cannot any more.
-Result<bool> PeerCopy::read_process(const Place& place, std::byte* to, std::size_t bytes) {
+bool PeerCopy::read_process(const Place& place, std::byte* to, std::size_t bytes) const {
   const pid_t pid = board_.presence(place.from).pid;
   std::size_t done = 0;
   while (done < bytes) {

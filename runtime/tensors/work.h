@@ -75,6 +75,7 @@ struct Work {
   // the work is finished. They wait for `on_device`, which is written before `issued` is done;
   // where it is nullptr, wait for the completion.
   bool of_device = false;
+  bool of_message = false;  // between two ranks: whoever waits looks for it, beside the agent
   Completion issued;
   collectives::DeviceWorkPtr on_device;
   base::Status status;

@@ -104,6 +104,13 @@ class Request(ctypes.Structure):
                 ("weight", c_double)]
 
 
+class Message(ctypes.Structure):
+    """ronde_message"""
+
+    _fields_ = [("struct_size", c_size_t), ("rank", c_int32), ("dtype", c_int32), ("tag", c_int64), ("data", c_void_p),
+                ("count", c_int64), ("device", c_int32), ("line", c_int32), ("file", c_char_p), ("flags", c_uint64)]
+
+
 class Statistics(ctypes.Structure):
     """ronde_statistics"""
 
@@ -185,6 +192,10 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_join_async": (status, [handle, out, out]),
         "ronde_work_last_joined": (status, [handle, POINTER(c_int32), out]),
         "ronde_work_wait_slice": (status, [handle, c_int64, POINTER(c_int32), out]),
+        "ronde_message_init_sized": (None, [POINTER(Message), c_size_t]),
+        "ronde_send_async": (status, [handle, POINTER(Message), out, out]),
+        "ronde_recv_async": (status, [handle, POINTER(Message), out, out]),
+        "ronde_work_source": (status, [handle, POINTER(c_int32), out]),
         "ronde_work_release": (None, [handle]), "ronde_work_settle": (None, [handle, c_int64]),
     }
     for row in _operations(library):

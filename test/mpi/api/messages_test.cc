@@ -24,7 +24,7 @@ std::vector<double> numbers(std::size_t count, int seed) {
 void go_round(ronde::Engine& engine) {
   const int next = (engine.rank() + 1) % engine.size();
   const int before = (engine.rank() + engine.size() - 1) % engine.size();
-  for (const std::size_t count : {0UL, 1UL, 1024UL, 1025UL, 70'000UL, 1'000'003UL}) {
+  for (const std::size_t count : {0UL, 1UL, 4096UL, 4097UL, 70'000UL, 1'000'003UL}) {
     const std::vector<double> mine = numbers(count, engine.rank());
     std::vector<double> theirs(count);
     ronde::Work sent = engine.send(next, 7, std::span(mine));
@@ -41,8 +41,9 @@ TEST(ApiMessages, GoRound) {
   engine.close();
 }
 
-TEST(ApiMessages, GoRoundThroughSlots) {
-  ::setenv("RONDE_MESSAGES", "slots", 1);
+// Where the kernel does not allow the copy they go through the board.
+TEST(ApiMessages, GoRoundByTheKernelsCopy) {
+  ::setenv("RONDE_MESSAGES", "copy", 1);
   ronde::Engine engine;
   ::unsetenv("RONDE_MESSAGES");
   go_round(engine);

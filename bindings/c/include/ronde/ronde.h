@@ -857,9 +857,9 @@ RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
 /* ---- messages between two ranks ----
  * By rank and tag, of any size, many in flight, from any thread, beside the operations of all ranks:
  * no other rank takes part, and none but the two is woken. Messages of one sender, receiver and tag
- * are received in the order in which they were sent. A small one (8 KiB) is sent at once, and waits
- * at the receiver; a larger one is sent when the receiver has it: the two ranks then copy it once,
- * where the kernel lets them, and best out of a ronde_buffer. Both ranks name the same dtype and
+ * are received in the order in which they were sent. A small one (32 KiB) is sent at once, and waits
+ * at the receiver; a larger one is sent when the receiver has it: both ranks then move it through
+ * the board, or the receiver copies it out of a ronde_buffer (RONDE_MESSAGES has another way). Both ranks name the same dtype and
  * number of elements: otherwise both get RONDE_MISMATCH, and the messages after it go on. (The send
  * of a small one is done by then, so that rank gets the error from ronde_engine_close, and in its
  * log.) The ranks are of one host: others get RONDE_UNSUPPORTED, as memory of a device does. A rank

@@ -56,8 +56,3 @@ def splits_of(tensor: torch.Tensor, splits: Sequence[int], size: int) -> list[in
         raise InvalidArgument(f"splits {list(splits)} of a tensor of shape {tuple(tensor.shape)} over {size} ranks: "
                               "they must add up to its rows")
     return list(splits)
-
-
-def no_pairs(what: str) -> NotImplementedError:
-    return NotImplementedError(f"{what}: Ronde has no operations between two ranks. Use broadcast, scatter or "
-                               "all_to_all, or a second group with the back end gloo: new_group(backend='gloo')")

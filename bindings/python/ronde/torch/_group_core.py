@@ -89,6 +89,7 @@ class GroupCore:
         self._shared.health.aborted = True
         # Without the lock, which a thread may hold that waits for one of them.
         flights = [flight for slot in list(self._slots) for flight in list(slot)]
+        flights += [flight for flight in list(self._engine._in_flight) if flight not in flights]  # messages
         self._engine.give_up(flights)
         self._let_go()
 

@@ -12,9 +12,10 @@ from .._engine import Memory
 from .._library import InvalidArgument
 from .._kept_request import KeptRequest
 from .._works import _Flight
-from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, no_pairs, only_of, op_of, require_each, root_of,
+from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, only_of, op_of, require_each, root_of,
                                splits_of)
-from ._group_core import Finish, GroupCore
+from ._group_core import Finish
+from ._group_pairs import GroupPairs
 from ._group_tensors import (Landing, Received, assign_sparse, described, has_factor, joined, reduction_of,
                              require_alike, require_numbers)
 from ._group_work import GroupWork, Started
@@ -24,7 +25,7 @@ from ._tensors import contiguous, is_plain, require_host
 _REQUESTS = 256  # that a group keeps
 
 
-class GroupOperations(GroupCore):
+class GroupOperations(GroupPairs):
     """Every operation that torch.distributed knows, by the names that PyTorch calls."""
 
     def _open(self, *arguments: Any) -> None:
@@ -318,14 +319,3 @@ class GroupOperations(GroupCore):
         return self.gather([list(output.chunk(self._size))] if mine else [], [input], opts)
 
     gather_into_tensor = gather_single
-
-    # ---- what the runtime lacks ----
-
-    def send(self, tensors: Tensors, destination: int, tag: int) -> GroupWork:
-        raise no_pairs("send")
-
-    def recv(self, tensors: Tensors, source: int, tag: int) -> GroupWork:
-        raise no_pairs("recv")
-
-    def recv_anysource(self, tensors: Tensors, tag: int) -> GroupWork:
-        raise no_pairs("recv from any source")

@@ -78,7 +78,7 @@ Status receive(Engine& engine, int rank, std::int64_t tag, std::vector<float>& d
 }
 
 void there_and_back(int rank, Engine& engine) {
-  for (const std::size_t count : {0UL, 1UL, 2048UL, 2049UL, 100'000UL, 3'000'001UL}) {
+  for (const std::size_t count : {0UL, 1UL, 8192UL, 8193UL, 100'000UL, 3'000'001UL}) {
     std::vector<float> data = values(count, rank);
     std::vector<float> got(count);
     const int other = 1 - rank;
@@ -130,7 +130,7 @@ TEST(Messages, OfOneTagKeepTheirOrderAndOthersOvertake) {
     std::vector<std::vector<float>> data;
     std::vector<Engine::WorkPtr> works;
     for (int i = 0; i < kMessages; ++i) {
-      const std::size_t count = i % 7 == 0 ? 5000 : 3;
+      const std::size_t count = i % 7 == 0 ? 9000 : 3;
       data.push_back(rank == 0 ? values(count, i) : std::vector<float>(count));
     }
     for (int i = 0; i < kMessages; ++i) {
@@ -189,7 +189,7 @@ TEST(Messages, FromAnyRankAreTakenAsTheyCome) {
     constexpr int kEach = 40;
     if (rank != 0) {
       for (int i = 0; i < kEach; ++i) {
-        std::vector<float> data = values(i % 2 == 0 ? 4 : 4000, 100 * rank + i);
+        std::vector<float> data = values(i % 2 == 0 ? 4 : 20'000, 100 * rank + i);
         ASSERT_TRUE(send(engine, 0, i, data).ok());
       }
       return;
@@ -197,7 +197,7 @@ TEST(Messages, FromAnyRankAreTakenAsTheyCome) {
     for (int i = 0; i < kEach; ++i) {
       int seen = 0;
       for (int k = 1; k < 4; ++k) {
-        std::vector<float> got(i % 2 == 0 ? 4 : 4000);
+        std::vector<float> got(i % 2 == 0 ? 4 : 20'000);
         int source = -1;
         const Status status = receive(engine, MessageRequest::kAnyRank, i, got, &source);
         ASSERT_TRUE(status.ok()) << status.message();
@@ -255,7 +255,7 @@ TEST(Messages, FromManyThreadsBesideBatches) {
 }
 
 TEST(Messages, ThatDoNotFitAreNamedOnBothRanks) {
-  for (const std::size_t count : {5UL, 5000UL}) {
+  for (const std::size_t count : {5UL, 50'000UL}) {
     const std::vector<EnginePtr> engines = open_engines(2, on_one_host(2));
     on_ranks(2, [&](int rank) {
       Engine& engine = *engines[static_cast<std::size_t>(rank)];

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// How messages end that nobody sends or receives: by the close of one rank or both, by the failure
+// of the job, and by the deadlines; and that the memory is the caller's again then.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/messages/message.h"
+#include "test/support/engines.h"
+
+namespace ronde::runtime {
+namespace {
+
+using base::Code;
+using base::Status;
+using std::chrono::milliseconds;
+using ronde::testing::EngineOptions;
+using ronde::testing::EnginePtr;
+using ronde::testing::on_ranks;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::vector<EnginePtr> engines_with(std::vector<std::string> environment = {}) {
+  EngineOptions options;
+  options.environment = std::move(environment);
+  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 0}).value();
+  return ronde::testing::open_engines(2, options);
+}
+
+// Bytes of this rank, and a request for them.
+struct Bytes {
+  Bytes(int rank, std::int64_t tag, std::size_t size) : bytes(size, std::byte{7}) {
+    request.rank = rank;
+    request.tag = tag;
+    request.count = std::ssize(bytes);
+    request.memory = bytes.data();
+  }
+  std::vector<std::byte> bytes;
+  MessageRequest request;
+};
+
+constexpr std::size_t kSmall = 8;
+constexpr std::size_t kLarge = std::size_t{1} << 20;
+
+TEST(MessageEndings, AReceiveEndsByNameWhenTheOtherRankCloses) {
+  const auto engines = engines_with();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    if (rank == 0) {
+      Bytes mine(1, 5, kSmall);
+      auto work = engine.receive(mine.request);
+      ASSERT_TRUE(work.ok());
+      const Status status = engine.wait(**work);
+      EXPECT_EQ(status.code(), Code::kClosed);
+      EXPECT_THAT(status.message(),
+                  AllOf(HasSubstr("tag 5 from rank 1 to rank 0 (8 of u8)"),
+                        HasSubstr("rank 1 has closed its engine without sending it")));
+      // One more, which begins after that.
+      auto again = engine.receive(mine.request);
+      EXPECT_TRUE(!again.ok() || engine.wait(**again).code() == Code::kClosed);
+    }
+    EXPECT_TRUE(engine.close().ok());
+  });
+}
+
+TEST(MessageEndings, WhatWasSentBeforeTheCloseIsReceived) {
+  const auto engines = engines_with();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    Bytes small(1 - rank, 1, kSmall);
+    Bytes large(1 - rank, 2, kLarge);
+    Engine::WorkPtr work;
+    if (rank == 1) {
+      EXPECT_TRUE(engine.send(small.request).ok());
+      work = engine.send(large.request).value();
+    } else {
+      std::this_thread::sleep_for(milliseconds(30));  // rank 1 is closing
+      for (Bytes* const each : {&large, &small}) {
+        auto received = engine.receive(each->request);
+        ASSERT_TRUE(received.ok()) << received.status().message();
+        const Status status = engine.wait(**received);
+        EXPECT_TRUE(status.ok()) << status.message();
+      }
+    }
+    EXPECT_TRUE(engine.close().ok());
+    EXPECT_TRUE(work == nullptr || Engine::result(*work).ok());
+  });
+}
+
+TEST(MessageEndings, ALargeSendEndsByNameWhenTheOtherRankCloses) {
+  for (const bool closes_first : {false, true}) {
+    const auto engines = engines_with();
+    on_ranks(2, [&](int rank) {
+      Engine& engine = *engines[static_cast<std::size_t>(rank)];
+      if (rank == 0) {
+        if (closes_first) std::this_thread::sleep_for(milliseconds(30));
+        Bytes mine(1, 5, kLarge);
+        auto work = engine.send(mine.request);
+        const Status status = work.ok() ? engine.wait(**work) : work.status();
+        EXPECT_EQ(status.code(), Code::kClosed);
+        EXPECT_THAT(status.message(), AllOf(HasSubstr("tag 5 from rank 0 to rank 1"),
+                                            HasSubstr("rank 1 has closed its engine")));
+      } else if (!closes_first) {
+        std::this_thread::sleep_for(milliseconds(30));
+      }
+      EXPECT_TRUE(engine.close().ok());
+    });
+  }
+}
+
+TEST(MessageEndings, CloseFailsByNameWhatIsLeft) {
+  const auto engines = engines_with({"RONDE_SHUTDOWN_TIMEOUT_SECONDS=0.2"});
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    if (rank == 0) {
+      Bytes out(1, 6, kLarge);
+      Bytes in(1, 7, kSmall);
+      auto sent = engine.send(out.request);
+      auto received = engine.receive(in.request);
+      ASSERT_TRUE(sent.ok() && received.ok());
+      const Status closed = engine.close();
+      EXPECT_EQ(closed.code(), Code::kClosed) << closed.message();
+      EXPECT_THAT(closed.message(), HasSubstr("2 operations failed while the engine closed"));
+      for (const auto& [work, tag] : {std::pair(*sent, "tag 6"), std::pair(*received, "tag 7")}) {
+        ASSERT_TRUE(work->completion.done());
+        EXPECT_THAT(Engine::result(*work).message(),
+                    AllOf(HasSubstr(tag), HasSubstr("RONDE_SHUTDOWN_TIMEOUT_SECONDS")));
+      }
+    } else {
+      std::this_thread::sleep_for(milliseconds(500));
+      Bytes in(0, 6, kLarge);  // which has been taken back
+      auto received = engine.receive(in.request);
+      const Status status = received.ok() ? engine.wait(**received) : received.status();
+      EXPECT_EQ(status.code(), Code::kClosed) << status.message();
+      engine.close().ignore();
+    }
+  });
+}
+
+TEST(MessageEndings, TheFailureOfTheJobEndsAll) {
+  const auto engines = engines_with({"RONDE_STALL_FAILURE_SECONDS=0.3",
+                                     "RONDE_STALL_WARNING_SECONDS=0.1"});
+  ::testing::internal::CaptureStderr();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    Bytes out(1 - rank, 1, kLarge);
+    Bytes in(1 - rank, 2, kSmall);
+    auto sent = engine.send(out.request);
+    auto received = engine.receive(in.request);
+    ASSERT_TRUE(sent.ok() && received.ok());
+    for (const auto& work : {*sent, *received}) {
+      const Status status = engine.wait(*work);
+      EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("the message with tag"),
+                                          HasSubstr("has waited for"),
+                                          HasSubstr("RONDE_STALL_FAILURE_SECONDS")));
+    }
+    EXPECT_EQ(engine.send(out.request).status().code(), Code::kDeadline);
+    EXPECT_FALSE(engine.close().ok());
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("tag 1 from rank 0 to rank 1"), HasSubstr("rank 1 has not received it"),
+                    HasSubstr("rank 1 has not sent it")));
+}
+
+TEST(MessageEndings, ALateReceiverIsNamedAndThenGetsTheMessage) {
+  const auto engines = engines_with({"RONDE_STALL_WARNING_SECONDS=0.1"});
+  ::testing::internal::CaptureStderr();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    Bytes mine(1 - rank, 9, kLarge);
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+    auto work = rank == 0 ? engine.send(mine.request) : engine.receive(mine.request);
+    ASSERT_TRUE(work.ok());
+    EXPECT_TRUE(engine.wait(**work).ok());
+    EXPECT_TRUE(engine.close().ok());
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("the message with tag 9 from rank 0 to rank 1 (1048576 of u8) has waited "));
+}
+
+TEST(MessageEndings, NobodyReadsMemoryThatIsTheCallersAgain) {
+  for (int round = 0; round < 20; ++round) {
+    const auto engines = engines_with({"RONDE_SHUTDOWN_TIMEOUT_SECONDS=0.05"});
+    on_ranks(2, [&](int rank) {
+      Engine& engine = *engines[static_cast<std::size_t>(rank)];
+      auto mine = std::make_unique<Bytes>(1 - rank, 0, 16 * kLarge);
+      // The receiver copies while the sender gives up.
+      if (rank == 1) std::this_thread::sleep_for(milliseconds(45 + round % 10));
+      auto work = rank == 0 ? engine.send(mine->request) : engine.receive(mine->request);
+      engine.close().ignore();
+      EXPECT_TRUE(!work.ok() || (*work)->completion.done());
+      mine.reset();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ronde::runtime
