@@ -72,7 +72,7 @@ class Pairs(Ranks):
             got = torch.zeros(20_000)
             sources.append(dist.recv(got, tag=9))
             self.assertTrue(torch.equal(got, made_by(sources[-1], 20_000)))
-        self.assertEqual(sorted(sources), self.all[1:])
+        self.assertEqual(sorted(sources), list(self.all[1:]))
 
     def test_objects(self):
         if not hasattr(dist, "send_object_list"):
