@@ -212,7 +212,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] bool is_driver() const;
   bool outlast(Work& work, base::Instant deadline);
   [[nodiscard]] std::string not_settled(const Work& work, base::Nanoseconds patience,
-                                        bool unwinding) const;
+                                        bool unwinding);
   void await_none(const std::atomic<std::int32_t>& threads) const;
   base::Status leave();
   void give_messages_up();

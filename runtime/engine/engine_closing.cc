@@ -55,8 +55,9 @@ bool Engine::outlast(Work& work, base::Instant deadline) {
 }
 
 std::string Engine::not_settled(const Work& work, base::Nanoseconds patience,
-                                bool unwinding) const {
-  return table_.describe(work.name) + " was " +
+                                bool unwinding) {
+  const std::string message = work.of_message ? agent_.messages().text_of_work(work) : "";
+  return (message.empty() ? table_.describe(work.name) : message) + " was " +
          (unwinding ? "left behind by an exception" : "given up") + " on rank " +
          std::to_string(rank_) + " and did not end within " + base::seconds_text(patience) +
          (unwinding

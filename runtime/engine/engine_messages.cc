@@ -21,6 +21,11 @@ Result<Engine::WorkPtr> Engine::receive(const MessageRequest& request) {
 Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request,
                                               BeginMessage begin) {
   RONDE_RETURN_IF_ERROR(usable());
+  if (within_ != nullptr) {
+    return Status::error(Code::kUnsupported,
+                         "messages between two ranks of a process set are not there yet: send them "
+                         "in the engine of the job, by the ranks of the job");
+  }
   const Inside inside(submitting_threads_);
   Messages& messages = agent_.messages();
   auto work = std::invoke(begin, messages, request);

@@ -208,8 +208,9 @@ Status Prepared::make_lines(const LocalTensor& tensor) {
     }
   }
   const std::size_t most = LineCalls::most_bytes(tensor, bytes_of_rank);
+  // The board of a process set has no arenas of its own.
   if (most > Lines::kMostBytes || is.compression != base::Compression::kNone ||
-      engine_->job_->shape().hosts() > 1) {
+      engine_->job_->shape().hosts() > 1 || engine_->within_ != nullptr) {
     return {};
   }
   const std::span<std::byte> arena = engine_->job_->board().arena(kLeader);

@@ -34,7 +34,7 @@ namespace ronde::runtime {
 // its work is done. Nobody but the two ranks is woken, and none that awaits nothing.
 //
 // Thread safety: send(), receive(), attend(), shut(), want_given_up(), in_use(), idle(), in_flight(),
-// moving(), busy() and oldest_text() from any thread; the rest is for the agent.
+// moving(), busy(), oldest_text() and text_of_work() from any thread; the rest is for the agent.
 class Messages {
  public:
   // Up to so many bytes a message travels in the channel, and its send is done at once.
@@ -89,8 +89,10 @@ class Messages {
   void want_given_up() { gives_up_.store(true, std::memory_order_release); }
   // This rank's state on the board is kClosed: whoever waits for it is rung.
   void tell_all() const;
-  // Of the message that has been in flight here for longest; empty: there is none.
+  // Of the message that has been in flight here for longest, and of the one of this work; empty:
+  // there is none.
   [[nodiscard]] std::string oldest_text() const;
+  [[nodiscard]] std::string text_of_work(const Work& work) const;
 
  private:
   enum class State : std::uint8_t { kWaits, kCopies, kStreams };

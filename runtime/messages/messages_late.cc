@@ -52,6 +52,14 @@ std::string Messages::oldest_text() const {
   return in_flight_.empty() ? "" : text_of(*in_flight_.begin()->second);
 }
 
+std::string Messages::text_of_work(const Work& work) const {
+  const MutexLock lock(mutex_);
+  for (const auto& [id, each] : in_flight_) {
+    if (each->work.get() == &work) return text_of(*each);
+  }
+  return "";
+}
+
 // ---- ranks that have closed their engines ----
 
 // An error where this can never be finished, since the other rank has closed its engine.

@@ -43,6 +43,10 @@ class FakePrograms:
         return self.times([8, 4 * report.KIB, 64 * report.KIB, report.MIB, 16 * report.MIB, 64 * report.MIB],
                           ["ronde", "mpi", "mpi-best", "memcpy", "floor"])
 
+    def messages(self, sizes):
+        del sizes
+        return self.times([8, 64 * report.MIB], ["ronde", "ronde-buffer", "ronde-kernel", "mpi", "memcpy"])
+
     def floor(self, ranks, sizes):
         del ranks, sizes
         return self.times([64 * report.MIB], ["floor", "memcpy"])

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // One way of a message between two ranks of a host, half of there and back: out of plain memory and
 // out of a ronde::Buffer, beside MPI_Send and MPI_Recv and one memcpy, in turns in one program.
-//   mpirun -n 2 messages [--sizes 8,1048576] [--rounds 15]
+//   mpirun -n 2 messages [--sizes 8,1M] [--repetitions 15] [--json]
 #include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <functional>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ronde/ronde.hpp>
 
-#include "base/text.h"
+#include "test/bench/support/options.h"
+#include "test/bench/support/report.h"
+#include "test/bench/support/sampling.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -28,13 +34,7 @@ using Clock = std::chrono::steady_clock;
 struct Row {
   std::string name;
   std::function<void(std::size_t bytes)> there_and_back;
-  std::vector<double> microseconds{};  // one way, by round
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // What a rank sends and receives.
 struct Memory {
@@ -72,34 +72,36 @@ void copy(int rank, Memory& memory, std::size_t bytes) {
   }
 }
 
-void measure(std::vector<Row>& rows, std::size_t bytes, int rounds, int rank) {
-  const auto repeats = static_cast<int>(
-      std::clamp<std::size_t>((std::size_t{16} << 20) / std::max<std::size_t>(bytes, 1), 2, 2000));
-  for (Row& row : rows) row.microseconds.clear();
-  for (int round = -1; round < rounds; ++round) {
-    for (Row& row : rows) {
+// In turns; microseconds are of one way.
+void measure(const std::vector<Row>& rows, const ronde::bench::Options& options, std::int64_t size,
+             std::vector<ronde::bench::Sample>& samples) {
+  const auto bytes = static_cast<std::size_t>(size);
+  const auto budget = std::size_t{options.quick ? 1U : 16U} << 20;
+  const auto repeats = static_cast<int>(std::clamp<std::size_t>(budget / bytes, 2, 2000));
+  for (int repetition = -1; repetition < options.repetitions; ++repetition) {
+    for (const Row& row : rows) {
       MPI_Barrier(MPI_COMM_WORLD);
       const auto begin = Clock::now();
       for (int i = 0; i < repeats; ++i) row.there_and_back(bytes);
       const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
-      if (round >= 0) row.microseconds.push_back(took.count() / repeats / 2);
+      if (repetition < 0) continue;
+      ronde::bench::Sample sample;
+      sample.contender = row.name;
+      sample.bytes = size;
+      sample.repetition = repetition;
+      sample.median_us = took.count() / repeats / 2;
+      samples.push_back(sample);
     }
   }
-  if (rank != 0) return;
-  for (const Row& row : rows) {
-    std::printf("bytes=%zu contender=%s one_way_us=%.3f best_us=%.3f\n", bytes, row.name.c_str(),
-                median(row.microseconds), *std::min_element(row.microseconds.begin(),
-                                                            row.microseconds.end()));
-  }
-  std::fflush(stdout);
 }
 
-int run(const std::vector<std::size_t>& sizes, int rounds) {
+void run(const ronde::bench::Options& options) {
   ronde::Engine engine;
   ::setenv("RONDE_MESSAGES", "copy", 1);
   ronde::Engine by_kernel;
   const int rank = engine.rank();
-  const std::size_t largest = *std::max_element(sizes.begin(), sizes.end());
+  const auto largest = static_cast<std::size_t>(
+      *std::max_element(options.sizes.begin(), options.sizes.end()));
   Memory memory(largest);
   ronde::Buffer<std::uint8_t> out(engine, largest);
   std::fill(out.begin(), out.end(), std::uint8_t{3});
@@ -120,10 +122,11 @@ int run(const std::vector<std::size_t>& sizes, int rounds) {
        }},
       {"mpi", [&](std::size_t bytes) { exchange_with_mpi(rank, memory, bytes); }},
       {"memcpy", [&](std::size_t bytes) { copy(rank, memory, bytes); }}};
-  for (const std::size_t bytes : sizes) measure(rows, bytes, rounds, rank);
+  std::vector<ronde::bench::Sample> samples;
+  for (const std::int64_t size : options.sizes) measure(rows, options, size, samples);
   by_kernel.close();
   engine.close();
-  return 0;
+  if (rank == 0) ronde::bench::print(samples, 2, options.json);
 }
 
 }  // namespace
@@ -131,25 +134,17 @@ int run(const std::vector<std::size_t>& sizes, int rounds) {
 int main(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  std::vector<std::size_t> sizes{8, 4096, 8192, 16384, 65536, 1U << 20, 64U << 20};
-  int rounds = 15;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::string(argv[i]) == "--rounds") {
-      rounds = ronde::base::parse_number<int>(argv[i + 1]).value_or(rounds);
-    } else if (std::string(argv[i]) == "--sizes") {
-      sizes.clear();
-      for (const std::string& word : ronde::base::words_of(argv[i + 1], ",")) {
-        sizes.push_back(ronde::base::parse_number<std::size_t>(word).value_or(8));
-      }
-    }
-  }
-  int ranks = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   int code = 1;
-  if (ranks != 2) {
-    std::fprintf(stderr, "start it with mpirun -n 2\n");
-  } else {
-    code = run(sizes, rounds);
+  try {
+    const auto options = ronde::bench::read_options(
+        argc, argv, "One way of a message between two ranks, beside MPI_Send and MPI_Recv.", false);
+    int ranks = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (ranks != 2) throw std::runtime_error("start it with mpirun -n 2");
+    run(options);
+    code = 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "messages: %s\n", error.what());
   }
   MPI_Finalize();
   return code;

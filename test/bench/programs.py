@@ -203,6 +203,9 @@ class Programs:
     def data_plane(self, ranks, sizes, *arguments):
         return self.samples(ranks, "bench/data_plane", "--sizes", sizes, *arguments)
 
+    def messages(self, sizes):
+        return self.samples(2, "bench/messages", "--sizes", sizes)
+
     def floor(self, ranks, sizes):
         # This program starts its ranks by itself.
         return self.samples(1, "bench/floor", "--ranks", str(ranks), "--sizes", sizes)

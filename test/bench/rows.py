@@ -275,6 +275,16 @@ class Bench:
         times = self.programs.data_plane(2, "64K,1M", "--cold")
         yield from (beside(f"cold caches, {size_text(size)}, to MPI", times, size, "mpi") for size in (64 * KIB, MIB))
 
+    def rows_messages(self):
+        times = self.programs.messages("8,4K,64K,1M,64M")
+        for size in sorted({size for size, _ in times}):
+            name = f"message one way, {size_text(size)}"
+            yield beside(f"{name}, to MPI", times, size, "mpi")
+            if size >= MIB:
+                yield beside(f"{name}, to memcpy", times, size, "memcpy")
+                yield beside(f"{name}, to one out of a Buffer", times, size, "ronde-buffer")
+                yield beside(f"{name}, to the kernel's copy", times, size, "ronde-kernel")
+
     def rows_hosts_data_plane(self):
         for hosts in HOSTS:
             times = self.programs.data_plane(hosts, HOSTS_SIZES)
@@ -313,6 +323,7 @@ GROUPS = {
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
     "cold": Bench.rows_cold,
+    "messages": Bench.rows_messages,
     "latency": Bench.rows_latency,
     "waits": Bench.rows_waits,
     "overlap": Bench.rows_overlap,

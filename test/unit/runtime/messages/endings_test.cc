@@ -172,6 +172,22 @@ TEST(MessageEndings, TheFailureOfTheJobEndsAll) {
                     HasSubstr("rank 1 has not sent it")));
 }
 
+TEST(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
+  const auto engines = engines_with();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    Bytes mine(1 - rank, 8, kSmall);
+    auto work = engine.receive(mine.request);
+    ASSERT_TRUE(work.ok());
+    if (rank == 0) engine.settle(**work, milliseconds(1));
+    const Status status = engine.wait(**work);
+    EXPECT_EQ(status.code(), Code::kDeadline);
+    EXPECT_THAT(status.message(), HasSubstr("the message with tag 8 from rank 1 to rank 0 (8 of u8)"
+                                            " was given up on rank 0"));
+    EXPECT_FALSE(engine.close().ok());
+  });
+}
+
 TEST(MessageEndings, ALateReceiverIsNamedAndThenGetsTheMessage) {
   const auto engines = engines_with({"RONDE_STALL_WARNING_SECONDS=0.1"});
   ::testing::internal::CaptureStderr();
