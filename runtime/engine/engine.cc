@@ -139,8 +139,7 @@ Result<Engine::WorkPtr> Engine::join(bool will_wait) {
   // What other threads have submitted before is announced before, and nothing after.
   await_none(submitting_threads_);
   if (will_wait) runner_.will_wait();
-  const Status announced =
-      agent_.member().announce(JoinAnnouncement{table_.waiting_names()}, !will_wait);
+  const Status announced = agent_.member().announce(JoinAnnouncement{}, !will_wait);
   if (!announced.ok()) agent_.failure().fail(announced, rank_);
   if (!will_wait) runner_.pay();
   return work;

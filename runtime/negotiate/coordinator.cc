@@ -127,8 +127,8 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
   } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&announcement)) {
     negotiator_.on_closing(rank, *closing);
     sets_.on_closing(rank);
-  } else if (const auto* join = std::get_if<JoinAnnouncement>(&announcement)) {
-    negotiator_.on_join(rank, *join, shape_.host_of(rank) == kHost);
+  } else if (std::holds_alternative<JoinAnnouncement>(announcement)) {
+    negotiator_.on_join(rank, shape_.host_of(rank) == kHost);
   } else if (const auto* standing = std::get_if<StandingAnnouncement>(&announcement)) {
     deadlock_.on_standing(rank, *standing, clock_.now());
   } else if (const auto* stalled = std::get_if<StalledAnnouncement>(&announcement)) {

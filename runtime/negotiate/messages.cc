@@ -109,7 +109,7 @@ void fields(auto& f, base::Is<StandingTensor> auto& tensor) { f(tensor.name, ten
 void fields(auto& f, base::Is<StandingAnnouncement> auto& standing) {
   f(standing.stands, standing.moves, standing.batches, standing.tensors, standing.more);
 }
-void fields(auto& f, base::Is<JoinAnnouncement> auto& join) { f(join.waiting); }
+void fields(auto& /*f*/, base::Is<JoinAnnouncement> auto& /*join*/) {}
 void fields(auto& f, base::Is<SetAnnouncement> auto& set) {
   f(set.name, set.ranks, set.place, set.memory, set.trouble);
 }

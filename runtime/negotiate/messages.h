@@ -52,9 +52,7 @@ struct StalledAnnouncement {
 
 // "I have no more to give, and take part in nothing until all ranks have said so." Nothing but this
 // follows what this rank has submitted before.
-struct JoinAnnouncement {
-  std::vector<std::string> waiting;  // what it has submitted that was in no batch yet, as it knows
-};
+struct JoinAnnouncement {};
 
 // "I open the process set of this name." Ranks are the job's, ascending.
 struct SetAnnouncement {

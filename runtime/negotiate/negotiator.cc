@@ -43,7 +43,6 @@ void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& reques
       pending = unbind(known->second);
     } else {
       pending = pendings_.emplace(request.name, Pending{}).first;
-      pending->second.name = request.name;
       pending->second.statements.resize(static_cast<std::size_t>(ranks_));
     }
   }
@@ -157,7 +156,6 @@ void Negotiator::on_closing(std::int32_t rank, const ClosingAnnouncement& closin
 Negotiator::Pendings::iterator Negotiator::unbind(std::int32_t index) {
   Entry& entry = entry_at(index);
   Pending pending;
-  pending.name = entry.name;
   pending.entry = index;
   pending.statements.resize(static_cast<std::size_t>(ranks_));
   ++entry.generation;
@@ -222,7 +220,6 @@ void Negotiator::resolve(Pendings::iterator position) {
   } else {
     push_ready(entry, false);
   }
-  forget_waiting(name);
   pendings_.erase(position);
 }
 
@@ -230,7 +227,6 @@ void Negotiator::fail(Pendings::iterator pending, base::Code code, const std::st
                       const std::string& place, std::int32_t rank) {
   decisions_.emplace_back(ErrorDecision{pending->first, code, text, place, rank});
   release_entry(pending->second.entry);
-  forget_waiting(pending->first);
   pendings_.erase(pending);
 }
 
@@ -301,7 +297,6 @@ void Negotiator::release_entry(std::int32_t index) {
 
 bool Negotiator::includes(const Pending& pending, std::int32_t rank) const {
   if (pending.statements[static_cast<std::size_t>(rank)]) return true;
-  if (joined_.has(rank) && !waiting_of_joined_.at(rank).contains(pending.name)) return false;
   if (pending.anonymous_elsewhere.contains(rank)) return true;
   return pending.anonymous > 0 && pending.entry >= 0 && has_arrived(rank, pending.entry);
 }

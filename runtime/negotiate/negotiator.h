@@ -85,7 +85,7 @@ class Negotiator {
   void on_closed(const ClosedReport& report);
   // The rank takes part in nothing from now on but what it has submitted, until all ranks have
   // joined. here: its words are within reach.
-  void on_join(std::int32_t rank, const JoinAnnouncement& join, bool here = true);
+  void on_join(std::int32_t rank, bool here = true);
   // Forced: the rank no longer waits for the tensors it has submitted.
   void on_closing(std::int32_t rank, const ClosingAnnouncement& closing);
 
@@ -157,7 +157,6 @@ class Negotiator {
     AgreedTensor tensor;
   };
   struct Pending {
-    std::string name;
     std::int32_t entry = -1;
     std::vector<std::optional<Statement>> statements;  // by rank
     std::uint32_t requests = 0;                        // how many ranks have made one
@@ -196,7 +195,6 @@ class Negotiator {
   // Why what the others have agreed on cannot go on without those that are absent.
   [[nodiscard]] static base::Status check_absent(const std::string& name,
                                                  const AgreedTensor& agreed);
-  void forget_waiting(const std::string& name);
   void end_joins();
   void settle(Pendings::iterator pending);
   void resolve(Pendings::iterator pending);
@@ -233,8 +231,7 @@ class Negotiator {
   std::map<std::int32_t, StepNumber> last_steps_;  // of ranks that are leaving
   bool anyone_leaving_ = false;
   Joined joined_;
-  std::map<std::int32_t, std::set<std::string>> waiting_of_joined_;  // what they take part in yet
-  std::uint32_t joined_here_ = 0;                                    // of the ranks within reach
+  std::uint32_t joined_here_ = 0;  // of the ranks within reach
   std::int32_t last_joined_ = -1;
 };
 

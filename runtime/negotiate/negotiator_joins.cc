@@ -16,7 +16,7 @@ using base::Status;
 
 // From here on other ranks are expected at the arrival words, so every entry is closed; what is
 // bound anew follows the decision, from which each rank learns it.
-void Negotiator::on_join(std::int32_t rank, const JoinAnnouncement& join, bool here) {
+void Negotiator::on_join(std::int32_t rank, bool here) {
   if (joined_.has(rank)) return;
   const std::list<std::int32_t> bound = use_order_;
   for (const std::int32_t index : bound) {
@@ -24,7 +24,6 @@ void Negotiator::on_join(std::int32_t rank, const JoinAnnouncement& join, bool h
   }
   name_what_is_ready();
   joined_.add(rank);
-  waiting_of_joined_[rank] = {join.waiting.begin(), join.waiting.end()};
   joined_here_ += here ? 1 : 0;
   last_joined_ = rank;
   decisions_.emplace_back(JoinedDecision{rank, false});
@@ -38,15 +37,11 @@ void Negotiator::on_join(std::int32_t rank, const JoinAnnouncement& join, bool h
 void Negotiator::end_joins() {
   if (std::cmp_less(joined_.ranks().size(), ranks_) || !pendings_.empty()) return;
   joined_.clear();
-  waiting_of_joined_.clear();
   joined_here_ = 0;
   decisions_.emplace_back(JoinedDecision{last_joined_, true});
 }
 
-void Negotiator::forget_waiting(const std::string& name) {
-  for (auto& [rank, names] : waiting_of_joined_) names.erase(name);
-}
-
+// A rank that has joined submits no more, so its marks at the words are exact.
 std::uint32_t Negotiator::absent_from(const Pending& pending) const {
   std::uint32_t absent = 0;
   for (const std::int32_t rank : joined_.ranks()) absent += includes(pending, rank) ? 0U : 1U;

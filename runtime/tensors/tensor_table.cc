@@ -148,15 +148,6 @@ Ticket TensorTable::ticket_of(const LocalTensor& tensor) const {
   return {known->second, entry.generation, entry.habit, entry.expected};
 }
 
-std::vector<std::string> TensorTable::waiting_names() const {
-  const MutexLock lock(mutex_);
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : in_flight_) {
-    if (tensor->name == name && !tensor->in_batch && !tensor->joins) names.push_back(name);
-  }
-  return names;
-}
-
 void TensorTable::leave_out(std::vector<std::int32_t> joined, std::uint32_t expected) {
   const MutexLock lock(mutex_);
   joined_ = std::move(joined);

@@ -68,9 +68,6 @@ class TensorTable {
   base::Result<Ticket> insert(const LocalTensorPtr& tensor,
                               const std::function<void()>& prepare = nullptr);
 
-  // The tensors that this rank has in flight and in no batch, for its join.
-  [[nodiscard]] std::vector<std::string> waiting_names() const;
-
   // From now on insert() returns this error. Later calls do not replace the first error.
   void shut(const base::Status& why);
 

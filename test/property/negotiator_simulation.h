@@ -264,9 +264,9 @@ inline void Simulation::hear(std::int32_t r) {
   if (const auto* request = std::get_if<RequestAnnouncement>(&*announcement)) {
     history_ += request->name + ' ';
     negotiator_.on_request(r, *request);
-  } else if (const auto* join = std::get_if<JoinAnnouncement>(&*announcement)) {
+  } else if (std::holds_alternative<JoinAnnouncement>(*announcement)) {
     history_ += "join ";
-    negotiator_.on_join(r, *join);
+    negotiator_.on_join(r);
     // Every entry has been closed, and the ranks learn of this before they are bound again.
     const auto ranks = base::narrow<std::size_t>(workload_.ranks);
     words_.expect(++joins_heard_ == ranks ? ranks : ranks - joins_heard_);
@@ -280,9 +280,7 @@ inline void Simulation::hear(std::int32_t r) {
 
 inline void Simulation::join(Rank& rank) {
   rank.joined = true;
-  JoinAnnouncement join;
-  for (const auto& [name, time] : rank.in_flight) join.waiting.push_back(name);
-  rank.announcements.push_back(encode(Announcement(std::move(join))));
+  rank.announcements.push_back(encode(Announcement(JoinAnnouncement{})));
 }
 
 inline bool Simulation::is_absent(const Rank& rank, const std::string& name, std::size_t time) {
