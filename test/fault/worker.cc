@@ -6,7 +6,8 @@
 // ranks apart.
 //
 // usage: worker folder=DIR [bytes=N,N,...] [iterations=N] [in_place=0|1] [prepared=0|1] [seed=N]
-//               [victim=RANK at=ITERATION after=SECONDS signal=N]
+//               [victim=RANK at=ITERATION after=SECONDS signal=N [joins=0|1]]
+// joins: the victim has joined when it strikes, and the others' iterations go on without it.
 #include <signal.h>
 #include <unistd.h>
 
@@ -46,6 +47,11 @@ struct Settings {
   std::uint64_t at = 3;
   double after = 0;
   int signal = SIGKILL;
+  bool joins = false;
+
+  [[nodiscard]] bool without_victim(std::uint64_t iteration) const {
+    return joins && iteration >= at;
+  }
 };
 
 Settings parse(int argc, char** argv) {
@@ -69,6 +75,7 @@ Settings parse(int argc, char** argv) {
        {"victim", [&](Value value) { settings.victim = std::stoi(value); }},
        {"at", [&](Value value) { settings.at = std::stoul(value); }},
        {"after", [&](Value value) { settings.after = std::stod(value); }},
+       {"joins", [&](Value value) { settings.joins = value == "1"; }},
        {"signal", [&](Value value) { settings.signal = std::stoi(value); }}});
   if (settings.folder.empty()) throw std::invalid_argument("worker: folder=DIR is missing");
   return settings;
@@ -138,12 +145,15 @@ class Tensor {
   }
 
   // Checks every element of a small vector, and of any in the first iteration; later only some
-  // elements of a large one, so that the job spends its time in the collectives.
-  void check(int ranks) {
+  // elements of a large one, so that the job spends its time in the collectives. without: a rank
+  // that has joined, or -1.
+  void check(int ranks, int without) {
     constexpr std::size_t kSmall = 1 << 20;
     const bool only_some = checked_ && output_.size() > kSmall;
     checked_ = true;
-    const Period expected = period_of(seed_, 0, ranks);
+    Period expected = period_of(seed_, 0, ranks);
+    const Period missing = period_of(seed_, without, without < 0 ? 0 : 1);
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= missing[i];
     std::size_t wrong = only_some ? 0 : first_wrong(output_, expected);
     while (only_some && wrong < output_.size() &&
            output_[wrong] == expected[wrong % expected.size()]) {
@@ -204,6 +214,11 @@ void iterate(const Settings& settings, ronde::Engine& engine, std::vector<Tensor
   if (engine.rank() == settings.victim && iteration == settings.at) {
     std::thread([settings] { strike(settings); }).detach();
   }
+  const bool without = settings.without_victim(iteration);
+  if (without && engine.rank() == settings.victim) {
+    engine.join();
+    return;
+  }
   std::vector<ronde::Work> works;
   works.reserve(tensors.size());
   for (Tensor& tensor : tensors) {
@@ -214,7 +229,8 @@ void iterate(const Settings& settings, ronde::Engine& engine, std::vector<Tensor
     }
   }
   for (ronde::Work& work : works) work.wait();
-  for (Tensor& tensor : tensors) tensor.check(engine.size());
+  const int missing = without ? settings.victim : -1;
+  for (Tensor& tensor : tensors) tensor.check(engine.size(), missing);
 }
 
 std::string later_text(ronde::Engine& engine) {
