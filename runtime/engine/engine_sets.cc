@@ -57,6 +57,14 @@ std::vector<std::int32_t> on_host_of(const base::JobShape& shape,
   return here;
 }
 
+// Who makes the set's board on a host: another one for another name, because a rank's arena is
+// limited.
+std::int32_t maker_of(const std::string& name, const std::vector<std::int32_t>& here) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a: the same on every rank
+  for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619U;
+  return here[hash % here.size()];
+}
+
 // As the ranks of the job read a failure that a set has noticed.
 collectives::FailureRecord told_to_job(const SetIdentity& set, collectives::FailureRecord record) {
   const auto of_job = [&](std::int32_t rank) {
@@ -118,8 +126,8 @@ Result<std::shared_ptr<Engine>> Engine::split(std::int64_t color, const std::str
   return subset(std::move(ranks), name + "." + std::to_string(color), place);
 }
 
-// The first of the set's ranks on each host makes the set's board there before it asks, so that all
-// can use it as soon as the coordinator has answered.
+// One of the set's ranks on each host makes the set's board there before it asks, so that all can use
+// it as soon as the coordinator has answered.
 Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks,
                                                  const std::string& name,
                                                  const std::string& place) {
@@ -130,7 +138,7 @@ Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks
   opening->ranks = ranks;
   SetAnnouncement asked{name, std::move(ranks), place, -1, ""};
   const auto here = on_host_of(job_->shape(), asked.ranks, rank_);
-  if (here.front() == rank_) {
+  if (maker_of(name, here) == rank_) {
     const auto geometry = geometry_of_set(base::narrow<std::int32_t>(here.size()), config_);
     auto memory = SetMemory::make(job_->board(), memory_, geometry);
     if (memory.ok()) {

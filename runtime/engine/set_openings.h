@@ -24,7 +24,7 @@ namespace ronde::runtime {
 struct SetOpening {
   std::string name;
   std::vector<std::int32_t> ranks;    // of the job
-  std::unique_ptr<SetMemory> memory;  // on the first of its ranks on this host
+  std::unique_ptr<SetMemory> memory;  // on the rank that has made it on this host
   Completion answered;
   base::Status status;
   SetDecision decision;

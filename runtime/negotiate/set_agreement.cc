@@ -135,16 +135,22 @@ void SetAgreement::refuse(Pendings::iterator pending, Code code, const std::stri
 
 void SetAgreement::open(Pendings::iterator pending) {
   const Ranks ranks = pending->first.second;
-  std::vector<std::int64_t> memory;
-  std::set<std::int32_t> hosts;
+  std::map<std::int32_t, std::int64_t> made;  // by host
   for (const auto& [rank, asked] : pending->second.asked) {
-    if (!hosts.insert(shape_.host_of(rank)).second) continue;
-    if (asked.memory < 0) {
+    if (!asked.trouble.empty()) {
       return refuse(pending, Code::kOutOfMemory, "rank " + std::to_string(rank) +
                                                      " has no memory for it: " + asked.trouble,
                     rank);
     }
-    memory.push_back(asked.memory);
+    std::int64_t& of_host = made.emplace(shape_.host_of(rank), -1).first->second;
+    of_host = std::max(of_host, asked.memory);
+  }
+  std::vector<std::int64_t> memory;  // hosts are in the order of their first ranks
+  for (const std::int32_t rank : ranks) {
+    const auto host = made.find(shape_.host_of(rank));
+    if (host == made.end()) continue;
+    memory.push_back(host->second);
+    made.erase(host);
   }
   const std::int32_t number = free_number();
   if (number < 0) {
