@@ -51,7 +51,7 @@ class Log {
  private:
   LogLevel level_;
   std::string prefix_;
-  std::string subject_;  // with what divides it from the text
+  std::string subject_;                 // with what divides it from the text
   std::shared_ptr<LineWriter> writer_;  // null where the caller has a sink of its own
   Sink sink_;
 };

@@ -45,9 +45,9 @@ Result<MessageRequest> translate_message(const ronde_message* given, bool waits)
   RONDE_ASSIGN_OR_RETURN(const ronde_message message, read_struct(given, "ronde_message"));
   const auto dtype = ronde::base::dtype_from_value(message.dtype);
   if (!dtype) {
-    return Status::error(Code::kInvalidArgument,
-                         "ronde_message: dtype " + std::to_string(message.dtype) +
-                             " is unknown: use a ronde_dtype");
+    return Status::error(
+        Code::kInvalidArgument,
+        "ronde_message: dtype " + std::to_string(message.dtype) + " is unknown: use a ronde_dtype");
   }
   if ((message.flags & ~uint64_t{RONDE_FLAG_WILL_WAIT}) != 0) {
     return Status::error(Code::kInvalidArgument,

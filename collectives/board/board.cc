@@ -172,8 +172,8 @@ Result<Board> Board::within(const Board& parent, std::span<std::byte> memory, st
   Board board;
   board.sections_ = std::make_shared<const BoardSections>(lay_out(geometry, memory.data()));
   board.memory_ = parent.memory_;
-  board.place_ = std::make_shared<const BoardPlace>(
-      BoardPlace{parent, std::move(positions), std::move(told)});
+  board.place_ =
+      std::make_shared<const BoardPlace>(BoardPlace{parent, std::move(positions), std::move(told)});
   board.geometry_ = geometry;
   board.rank_ = rank;
   return board;
@@ -339,8 +339,8 @@ MessageWords& Board::message_words(std::int32_t rank) const {
 
 std::atomic_ref<std::uint64_t> Board::message_place(std::int32_t from, std::int32_t to) const {
   const auto ranks = static_cast<std::size_t>(geometry_.ranks);
-  return std::atomic_ref(sections_->message_places[index_of_rank(from) * ranks +
-                                                   index_of_rank(to)]);
+  return std::atomic_ref(
+      sections_->message_places[index_of_rank(from) * ranks + index_of_rank(to)]);
 }
 
 SlotWords* Board::slot_words() const { return sections_->slot_words.data(); }

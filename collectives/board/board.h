@@ -173,8 +173,8 @@ class Board {
   void publish_tuning(const SlotTuning& tuning) const;
   // The published tuning; nullopt until then.
   [[nodiscard]] std::optional<SlotTuning> tuning() const;
-  // Messages between two ranks: what each rank tells the others, and where in the arena of `from` its
-  // channel to `to` lies, in bytes and 1 more; 0: there is none yet.
+  // Messages between two ranks: what each rank tells the others, and where in the arena of `from`
+  // its channel to `to` lies, in bytes and 1 more; 0: there is none yet.
   [[nodiscard]] MessageWords& message_words(std::int32_t rank) const;
   [[nodiscard]] std::atomic_ref<std::uint64_t> message_place(std::int32_t from,
                                                              std::int32_t to) const;

@@ -44,9 +44,9 @@ Status StreamWriter::post(std::span<const std::byte> message) { return post(mess
 Status StreamWriter::post(std::span<const std::byte> head, std::span<const std::byte> rest) {
   const std::uint64_t length = head.size() + rest.size();
   if (length > kLongestMessage) {
-    return Status::error(Code::kInvalidArgument,
-                         "a control message of " + std::to_string(length) +
-                             " bytes is longer than " + std::to_string(kLongestMessage));
+    return Status::error(Code::kInvalidArgument, "a control message of " + std::to_string(length) +
+                                                     " bytes is longer than " +
+                                                     std::to_string(kLongestMessage));
   }
   // A queue that is never quite drained must not grow for ever at its front.
   if (backlog_begin_ > kGrowth && backlog_begin_ > backlog_.size() / 2) {

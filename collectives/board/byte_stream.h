@@ -50,8 +50,8 @@ class StreamWriter {
   base::Status post(std::span<const std::byte> message);
   // The same for a message of two parts.
   base::Status post(std::span<const std::byte> head, std::span<const std::byte> rest);
-  // The same only where all of it fits now: straight from the caller's memory, with no copy between.
-  // After false the reader that makes room rings this rank.
+  // The same only where all of it fits now: straight from the caller's memory, with no copy
+  // between. After false the reader that makes room rings this rank.
   base::Result<bool> try_post(std::span<const std::byte> head, std::span<const std::byte> rest);
   // Takes the memory that a post() of so many bytes may need.
   void reserve(std::size_t message_bytes);

@@ -8,9 +8,9 @@
 //                  the order rule gives; f16 and bf16 are rounded to nearest, ties to even, and
 //                  overflow to infinity. Integers wrap around.
 //   average        Floating point: the sum times a factor, which is postscale / ranks (or another
-//                  divisor), computed in f64 and rounded to the type of the sum. Integers of 32 and 64 bits: the sum,
-//                  wrapped around, divided by the number of ranks, truncating towards zero;
-//                  narrower ones have no average.
+//                  divisor), computed in f64 and rounded to the type of the sum. Integers of 32 and
+//                  64 bits: the sum, wrapped around, divided by the number of ranks, truncating
+//                  towards zero; narrower ones have no average.
 //   min, max       -0 is below +0. A NaN in any contribution makes the result a NaN.
 //   band bor bxor  Bitwise "and", "or" and "exclusive or" of integers; not defined for floating
 //                  point.

@@ -250,7 +250,8 @@ template <class T, class Op, class Scale>
                                              std::int64_t bytes, const Scale& scale) {
   ValuesOf<T> values = scale.contribution(load_few<T>(memory.sources[0] + offset, bytes), 0);
   for (std::int64_t s = 1; s < memory.source_count; ++s) {
-    values = apply<Op>(values, scale.contribution(load_few<T>(memory.sources[s] + offset, bytes), s));
+    values =
+        apply<Op>(values, scale.contribution(load_few<T>(memory.sources[s] + offset, bytes), s));
   }
   values = scale.result(values);
   for (std::int64_t d = 0; d < memory.destination_count; ++d) {

@@ -45,8 +45,8 @@ class OrderedSum {
 
   // The parts of run(), for algorithms whose ranks receive contributions. copy_in() stores this
   // rank's contribution, prescaled; begin_sum() makes a contribution the beginning of a sum; add()
-  // adds another one, and add_last() the last one; copy_out() writes the result to the outputs. `range`
-  // is in bytes of the view; buffers hold what travels, and must not overlap.
+  // adds another one, and add_last() the last one; copy_out() writes the result to the outputs.
+  // `range` is in bytes of the view; buffers hold what travels, and must not overlap.
   void copy_in(int chunk, const fusion::ByteRange& range, std::byte* buffer) const;
   void begin_sum(const fusion::ByteRange& range, std::byte* sum) const {
     kernels_.first(sum, elements_of(range).length(), arrived_);

@@ -98,8 +98,8 @@ Status Transport::connect(std::span<const std::vector<std::byte>> addresses) {
 Result<Transport::Request> Transport::send(int peer, int tag, std::span<const std::byte> data) {
   Request request = 0;
   End& end = *end_;
-  const auto answer =
-      end.table.send(end.end, rank_of(peer), tags_.first + tag, data.data(), data.size(), &request, &end.error);
+  const auto answer = end.table.send(end.end, rank_of(peer), tags_.first + tag, data.data(),
+                                     data.size(), &request, &end.error);
   if (answer == RONDE_TRANSPORT_OK) return request;
   return status_of(answer, end.error);
 }
@@ -107,8 +107,8 @@ Result<Transport::Request> Transport::send(int peer, int tag, std::span<const st
 Result<Transport::Request> Transport::receive(int peer, int tag, std::span<std::byte> data) {
   Request request = 0;
   End& end = *end_;
-  const auto answer = end.table.receive(end.end, rank_of(peer), tags_.first + tag, data.data(), data.size(),
-                                        &request, &end.error);
+  const auto answer = end.table.receive(end.end, rank_of(peer), tags_.first + tag, data.data(),
+                                        data.size(), &request, &end.error);
   if (answer == RONDE_TRANSPORT_OK) return request;
   return status_of(answer, end.error);
 }

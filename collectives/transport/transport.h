@@ -57,8 +57,8 @@ class Transport final {
   // transport runs among the members alone. members[i] is the rank that is i here; this rank is one
   // of them. Two members that use different groups must use different tags. `all` must outlive this
   // object; what is not a message (outstanding requests, abandon()) is that of `all`.
-  // With a range of tags of its own: first_tag is what its tag 0 is for `all`, and it has as many as
-  // `tags` says.
+  // With a range of tags of its own: first_tag is what its tag 0 is for `all`, and it has as many
+  // as `tags` says.
   struct Tags {
     int first = 0;
     int count = kTagsOfJob;

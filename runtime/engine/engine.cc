@@ -233,10 +233,9 @@ Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
   if (*done) return result(work);
   // The stall checks should have ended it. The caller's memory must be free when this returns.
   const std::string message = work.of_message ? agent_.messages().text_of_work(work) : "";
-  Status late =
-      Status::error(Code::kDeadline,
-                    (message.empty() ? "'" + work.name + "'" : message) +
-                        " did not end before its deadline, or RONDE_STALL_FAILURE_SECONDS");
+  Status late = Status::error(
+      Code::kDeadline, (message.empty() ? "'" + work.name + "'" : message) +
+                           " did not end before its deadline, or RONDE_STALL_FAILURE_SECONDS");
   agent_.failure().fail(late, -1);
   runner_.notify(true);
   done = wait_until(work, clock_->after(kFarewell));

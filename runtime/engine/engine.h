@@ -76,11 +76,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] std::int32_t local_size() const { return local_size_; }
   [[nodiscard]] const base::Clock& clock() const { return *clock_; }
 
-  // Opens the process set of these ranks, in whatever order, of this engine: an engine in which they
-  // are numbered anew, ascending. Every one of them calls it, and waits for the others, at most
-  // RONDE_STALL_FAILURE_SECONDS; on other ranks it returns nullptr at once. The set makes progress
-  // by itself; thread, descriptors, memory of Buffers and the failure are the job's. place: of the
-  // caller, "file:line" or empty.
+  // Opens the process set of these ranks, in whatever order, of this engine: an engine in which
+  // they are numbered anew, ascending. Every one of them calls it, and waits for the others, at
+  // most RONDE_STALL_FAILURE_SECONDS; on other ranks it returns nullptr at once. The set makes
+  // progress by itself; thread, descriptors, memory of Buffers and the failure are the job's.
+  // place: of the caller, "file:line" or empty.
   base::Result<std::shared_ptr<Engine>> subset(std::vector<std::int32_t> ranks, std::string name,
                                                const std::string& place = {});
   // Every rank of this engine calls it: those of one color get a process set, "<name>.<color>", and
@@ -98,8 +98,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // do, until all have joined. The work ends then, and has the last of them (last_joined). It waits
   // for as long as the others go on. With will_wait this thread calls wait() next.
   base::Result<WorkPtr> join(bool will_wait);
-  // Puts a message to or from another rank in flight and returns at once; the memory is the engine's
-  // until the work is done.
+  // Puts a message to or from another rank in flight and returns at once; the memory is the
+  // engine's until the work is done.
   base::Result<WorkPtr> send(const MessageRequest& request);
   base::Result<WorkPtr> receive(const MessageRequest& request);
 
@@ -249,7 +249,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<bool> open_{false};
   base::Mutex describing_;
   std::string description_ RONDE_GUARDED_BY(describing_);  // made when it is first asked for
-  std::atomic<bool> closed_at_exit_{false};  // or with the job
+  std::atomic<bool> closed_at_exit_{false};                // or with the job
   base::Mutex sets_mutex_;
   std::vector<std::weak_ptr<Engine>> sets_ RONDE_GUARDED_BY(sets_mutex_);
 };

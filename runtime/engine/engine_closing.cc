@@ -54,8 +54,7 @@ bool Engine::outlast(Work& work, base::Instant deadline) {
   return runner_.wait(work.completion, deadline);
 }
 
-std::string Engine::not_settled(const Work& work, base::Nanoseconds patience,
-                                bool unwinding) {
+std::string Engine::not_settled(const Work& work, base::Nanoseconds patience, bool unwinding) {
   const std::string message = work.of_message ? agent_.messages().text_of_work(work) : "";
   return (message.empty() ? table_.describe(work.name) : message) + " was " +
          (unwinding ? "left behind by an exception" : "given up") + " on rank " +

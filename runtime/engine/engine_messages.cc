@@ -18,8 +18,7 @@ Result<Engine::WorkPtr> Engine::receive(const MessageRequest& request) {
   return begin_message(request, &Messages::receive);
 }
 
-Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request,
-                                              BeginMessage begin) {
+Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, BeginMessage begin) {
   RONDE_RETURN_IF_ERROR(usable());
   if (within_ != nullptr) {
     return Status::error(Code::kUnsupported,

@@ -32,16 +32,16 @@ Status refused_set(const std::string& name, const std::string& what) {
 // Sorts the ranks of a set, of an engine of so many.
 Status sort_ranks(std::vector<std::int32_t>& ranks, const std::string& name, std::int32_t size) {
   if (name.empty() || name.size() > kLongestSetName) {
-    return Status::error(
-        Code::kInvalidArgument,
-        "a process set's name has 1 to " + std::to_string(kLongestSetName) + " bytes");
+    return Status::error(Code::kInvalidArgument, "a process set's name has 1 to " +
+                                                     std::to_string(kLongestSetName) + " bytes");
   }
   if (ranks.empty()) return refused_set(name, "it has no ranks: give it one or more");
   std::sort(ranks.begin(), ranks.end());
   for (const std::int32_t rank : ranks) {
     if (rank >= 0 && rank < size) continue;
-    return refused_set(name, "rank " + std::to_string(rank) + " is not there: the engine has ranks " +
-                                 "0 to " + std::to_string(size - 1));
+    return refused_set(name, "rank " + std::to_string(rank) +
+                                 " is not there: the engine has ranks " + "0 to " +
+                                 std::to_string(size - 1));
   }
   const auto twice = std::adjacent_find(ranks.begin(), ranks.end());
   if (twice == ranks.end()) return {};
@@ -126,8 +126,8 @@ Result<std::shared_ptr<Engine>> Engine::split(std::int64_t color, const std::str
   return subset(std::move(ranks), name + "." + std::to_string(color), place);
 }
 
-// One of the set's ranks on each host makes the set's board there before it asks, so that all can use
-// it as soon as the coordinator has answered.
+// One of the set's ranks on each host makes the set's board there before it asks, so that all can
+// use it as soon as the coordinator has answered.
 Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks,
                                                  const std::string& name,
                                                  const std::string& place) {
@@ -167,11 +167,12 @@ Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks
 
 Status Engine::await_answer(SetOpening& opening) {
   const Inside inside(waiting_threads_);
-  if (runner_.wait(opening.answered, clock_->after(config_.stall_failure + kVerdictMargin))) return opening.status;
-  Status late = Status::error(Code::kDeadline,
-                              set_phrase(opening.name, opening.ranks) +
-                                  " cannot open: rank 0, the coordinator, does not answer")
-                    .with_rank(kCoordinator);
+  if (runner_.wait(opening.answered, clock_->after(config_.stall_failure + kVerdictMargin)))
+    return opening.status;
+  Status late =
+      Status::error(Code::kDeadline, set_phrase(opening.name, opening.ranks) +
+                                         " cannot open: rank 0, the coordinator, does not answer")
+          .with_rank(kCoordinator);
   agent_.failure().fail(late, kCoordinator);
   runner_.notify(true);
   static_cast<void>(runner_.wait(opening.answered, clock_->after(kFarewell)));
@@ -200,9 +201,9 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
       const auto memory,
       memory_at(job_->board(), decision.memory[base::narrow<std::size_t>(host)], geometry));
   RONDE_ASSIGN_OR_RETURN(
-      auto board, collectives::Board::within(
-                      job_->board(), memory, base::narrow<std::int32_t>(mine), positions,
-                      [set](const auto& record) { return told_to_job(set, record); }));
+      auto board,
+      collectives::Board::within(job_->board(), memory, base::narrow<std::int32_t>(mine), positions,
+                                 [set](const auto& record) { return told_to_job(set, record); }));
   SetJobParts parts{std::move(board), nullptr, nullptr};
   if (needs_transport(config_, shape.hosts() > 1)) {
     RONDE_ASSIGN_OR_RETURN(parts.transport, transport_of_set(set));
@@ -248,10 +249,10 @@ std::unique_ptr<SetLinks> Engine::links_of_set(const SetIdentity& set, const bas
   return std::make_unique<SetLinks>(
       shape, host,
       [streams = &agent_.streams(), set](std::int32_t rank, std::span<const std::byte> message) {
-        return streams->send(
-            encode(SetFrameAnnouncement{set.number, set.ranks[base::narrow<std::size_t>(rank)],
-                                        {message.begin(), message.end()}}),
-            false);
+        return streams->send(encode(SetFrameAnnouncement{set.number,
+                                                         set.ranks[base::narrow<std::size_t>(rank)],
+                                                         {message.begin(), message.end()}}),
+                             false);
       });
 }
 

@@ -119,10 +119,10 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
              {[this](Completion& completion) { runner_.complete(completion); },
               [this](bool wake) { runner_.notify(wake); },
               [this](base::Bytes bytes) { return memory_->arena().allocate(bytes); }}),
-      own_runner_(within_ ? nullptr
-                          : std::make_unique<AgentRunner>(
-                                agent_, job_->board().doorbell(local_rank_), *clock_,
-                                runner_options(config_, *job_))),
+      own_runner_(within_
+                      ? nullptr
+                      : std::make_unique<AgentRunner>(agent_, job_->board().doorbell(local_rank_),
+                                                      *clock_, runner_options(config_, *job_))),
       runner_(within_ ? within_->job->runner_ : *own_runner_) {}
 
 // Collective: all ranks take part, whatever device they find. It comes before every step that can

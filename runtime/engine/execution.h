@@ -134,7 +134,7 @@ class Execution {
 
   const RankContext& context_;
   EndedWorks& works_;
-  std::unique_ptr<collectives::Workspace> workspace_;  // outlives the transport
+  std::unique_ptr<collectives::Workspace> workspace_;          // outlives the transport
   std::vector<std::unique_ptr<collectives::Workspace>> kept_;  // likewise
   std::unique_ptr<collectives::Transport> transport_;
   std::shared_ptr<collectives::Device> device_;

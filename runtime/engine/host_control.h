@@ -60,7 +60,7 @@ class HostControl {
     return links_.get();
   }
 
-  std::unique_ptr<TcpLinks> links_;   // outlives the control node
+  std::unique_ptr<TcpLinks> links_;      // outlives the control node
   std::unique_ptr<SetLinks> set_links_;  // likewise
   std::unique_ptr<ControlNode> node_;
   std::atomic<bool> drained_{true};

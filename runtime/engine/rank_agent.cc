@@ -59,12 +59,13 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       execution_(job, context_, works_),
       stalls_(context_, member_, failure_, control_.links()),
       standing_(context_, member_, threads_, [this] { return execution_.idle(); }),
-      messages_(context_, job.oversubscribed(), {.allocate = std::move(hooks.allocate),
-                           .end = [this](Work& work, const Status& status,
-                                         bool of_job) { works_.end_message(work, status, of_job); },
-                           .remember = [this](const Status& why) { works_.remember(why); },
-                           .fail = [this](const Status& why,
-                                          std::int32_t culprit) { failure_.fail(why, culprit); }}),
+      messages_(context_, job.oversubscribed(),
+                {.allocate = std::move(hooks.allocate),
+                 .end = [this](Work& work, const Status& status,
+                               bool of_job) { works_.end_message(work, status, of_job); },
+                 .remember = [this](const Status& why) { works_.remember(why); },
+                 .fail = [this](const Status& why,
+                                std::int32_t culprit) { failure_.fail(why, culprit); }}),
       tree_(context_.shape.hosts(), job.rank_table().fan_in) {
   timeline_.set_times(execution_.times());
 }
@@ -104,11 +105,8 @@ int RankAgent::stepped(const Result<int>& worked) {
 
 int RankAgent::take_changes_of_sets() {
   try {
-    return sets_.take_changes(
-        [this](RankAgent& added) {
-          added.want_rings(wants_rings_);
-        },
-        [this](Completion& removed) { works_.complete_once(removed); });
+    return sets_.take_changes([this](RankAgent& added) { added.want_rings(wants_rings_); },
+                              [this](Completion& removed) { works_.complete_once(removed); });
   } catch (const std::exception&) {
     failure_.fail_for_memory();
     return 1;
@@ -145,8 +143,7 @@ int RankAgent::fail_sets() {
 
 bool RankAgent::sets_busy() const {
   const auto& all = sets_.all();
-  return std::any_of(all.begin(), all.end(),
-                     [](RankAgent* set) { return set->execution_.busy(); });
+  return std::any_of(all.begin(), all.end(), [](RankAgent* set) { return set->execution_.busy(); });
 }
 
 void RankAgent::want_rings(bool wanted) {
@@ -243,9 +240,8 @@ bool RankAgent::on_decision_about_sets(const Decision& decision) {
     passed_on_.erase(ended->number);
   }
   passes_on_.store(!passed_on_.empty(), std::memory_order_release);
-  return openings_.on_decision(decision, context_.rank, [this](Completion& answered) {
-    works_.complete_once(answered);
-  });
+  return openings_.on_decision(decision, context_.rank,
+                               [this](Completion& answered) { works_.complete_once(answered); });
 }
 
 // Without the coordinator, or the leader to which this rank speaks, no answer comes any more.
@@ -266,9 +262,9 @@ bool RankAgent::passes_on(const std::vector<std::int32_t>& ranks) const {
   std::set<std::int32_t> hosts;
   for (const std::int32_t rank : ranks) hosts.insert(shape.host_of(rank));
   return hosts.size() > 1 && std::any_of(hosts.begin(), hosts.end(), [&](std::int32_t host) {
-    while (host > shape.host_of(context_.rank)) host = tree_.parent_of(host);
-    return host == shape.host_of(context_.rank);
-  });
+           while (host > shape.host_of(context_.rank)) host = tree_.parent_of(host);
+           return host == shape.host_of(context_.rank);
+         });
 }
 
 void RankAgent::deliver(std::vector<std::byte> message) {

@@ -33,8 +33,7 @@ collectives::BoardGeometry geometry_of_set(std::int32_t ranks, const base::Confi
   geometry.announce_bytes = kAnnounceBytes;
   geometry.decision_bytes = kDecisionBytes;
   geometry.entries = std::min(config.plan_capacity, kEntries);
-  geometry.slot_bytes =
-      std::max(kSlots / collectives::kSlotBuffers / kLine * kLine, kLine * ranks);
+  geometry.slot_bytes = std::max(kSlots / collectives::kSlotBuffers / kLine * kLine, kLine * ranks);
   return geometry;
 }
 
@@ -44,15 +43,16 @@ Result<std::unique_ptr<SetMemory>> SetMemory::make(const collectives::Board& boa
   // Pages that hold nothing else are zero, as a board's must be.
   const std::size_t bytes = collectives::Board::size_of(geometry).size();
   RONDE_ASSIGN_OR_RETURN(
-      auto buffer, BoardBuffer::allocate(std::move(memory), base::Bytes::of_size(bytes + 2 * kPage)));
+      auto buffer,
+      BoardBuffer::allocate(std::move(memory), base::Bytes::of_size(bytes + 2 * kPage)));
   const std::span<std::byte> arenas = board.arenas();
   const auto begin = static_cast<std::size_t>(buffer->bytes().data() - arenas.data());
   const std::size_t offset = (begin + kPage - 1) / kPage * kPage;
   const std::span<std::byte> mine = arenas.subspan(offset, bytes);
   RONDE_RETURN_IF_ERROR(collectives::Board::format_within(mine, geometry));
   std::vector<std::int32_t> nowhere(static_cast<std::size_t>(geometry.ranks));
-  RONDE_ASSIGN_OR_RETURN(const auto made, collectives::Board::within(board, mine, 0,
-                                                                     std::move(nowhere), nullptr));
+  RONDE_ASSIGN_OR_RETURN(const auto made,
+                         collectives::Board::within(board, mine, 0, std::move(nowhere), nullptr));
   // What was measured when the job was opened holds here too.
   made.publish_tuning(board.tuning().value_or(collectives::SlotTuning()));
   return std::unique_ptr<SetMemory>(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board of a process set on one host: its size, and how one of the set's ranks there makes it, in
-// memory of its own arena.
+// The board of a process set on one host: its size, and how one of the set's ranks there makes it,
+// in memory of its own arena.
 #pragma once
 
 #include <cstddef>

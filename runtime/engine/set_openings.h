@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process sets that this rank opens, until the coordinator has answered, and the memory of their
-// boards, until every rank has closed them.
+// The process sets that this rank opens, until the coordinator has answered, and the memory of
+// their boards, until every rank has closed them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links between the leaders of a process set over several hosts. They have no connections of
-// their own: the leaders of the job pass their messages on (SetFrame). All are children of the first.
+// their own: the leaders of the job pass their messages on (SetFrame). All are children of the
+// first.
 #pragma once
 
 #include <cstdint>

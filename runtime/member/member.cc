@@ -105,7 +105,7 @@ Status Member::on_decision(const Decision& decision) {
     const LocalTensorPtr tensor = table_.remove_waiting(error->name);
     if (tensor) {
       owner_.on_failed(tensor, context_.told(Status::remote(error->code, error->text, error->place,
-                                                             error->rank)));
+                                                            error->rank)));
     }
   } else if (const auto* notice = std::get_if<NoticeDecision>(&decision)) {
     owner_.on_notice(*notice);

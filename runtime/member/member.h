@@ -92,7 +92,7 @@ class Member {
   const FailurePath& failure_;
   TensorTable& table_;
   Owner& owner_;
-  Joined joined_;  // the agent's
+  Joined joined_;                                   // the agent's
   std::atomic<std::uint64_t> received_batches_{0};  // only the agent writes it
   std::atomic<std::uint64_t> last_step_{0};         // a word of StepNumber
   std::atomic<std::uint64_t> left_step_{0};         // likewise, of the first rank that has departed

@@ -37,7 +37,7 @@ struct RankContext {
   const base::Clock& clock;
   const base::Log& log;
   const SetIdentity* set = nullptr;  // nullptr: the whole job
-  Timeline* timeline = nullptr;  // the rank's; nullptr: it has none
+  Timeline* timeline = nullptr;      // the rank's; nullptr: it has none
 
   [[nodiscard]] bool leads() const { return board.rank() == kLeader; }
   [[nodiscard]] std::int32_t rank_at(std::int32_t position) const {

@@ -44,8 +44,8 @@ OutgoingChannel OutgoingChannel::make(const collectives::Board& board, std::int3
 
 Status OutgoingChannel::post(const Record& record, std::span<const std::byte> bytes) {
   const auto posted = writer_.try_post(bytes_of(record), bytes);
-  const Status status = posted.ok() && !*posted ? writer_.post(bytes_of(record), bytes)
-                                                : posted.status();
+  const Status status =
+      posted.ok() && !*posted ? writer_.post(bytes_of(record), bytes) : posted.status();
   announce();
   return status;
 }

@@ -47,13 +47,9 @@ class PeerWords {
     board_.message_words(board_.rank()).awaits.store(awaits ? 1 : 0, std::memory_order_seq_cst);
   }
   void ring() const { board_.doorbell(other_).ring(); }
-  [[nodiscard]] bool revoked() const {
-    return words_.revoked.load(std::memory_order_seq_cst) != 0;
-  }
+  [[nodiscard]] bool revoked() const { return words_.revoked.load(std::memory_order_seq_cst) != 0; }
   void revoke_word() const { words_.revoked.store(1, std::memory_order_seq_cst); }
-  [[nodiscard]] bool reading() const {
-    return words_.reading.load(std::memory_order_seq_cst) != 0;
-  }
+  [[nodiscard]] bool reading() const { return words_.reading.load(std::memory_order_seq_cst) != 0; }
   void set_reading(bool reading) const {
     words_.reading.store(reading ? 1 : 0, std::memory_order_seq_cst);
   }

@@ -23,7 +23,8 @@ template <typename Posted, typename Arrived>
 class Matching {
  public:
   // What this receive gets, and from whom, if it is there already.
-  std::optional<std::pair<std::int32_t, Arrived>> take_arrived(std::int64_t tag, std::int32_t from) {
+  std::optional<std::pair<std::int32_t, Arrived>> take_arrived(std::int64_t tag,
+                                                               std::int32_t from) {
     const auto found = queues_.find(tag);
     if (found == queues_.end()) return std::nullopt;
     auto& arrived = found->second.arrived;

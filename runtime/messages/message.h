@@ -17,11 +17,11 @@ struct MessageRequest {
   std::int32_t rank = 0;  // the other one; kAnyRank: to receive from whoever sends first
   std::int64_t tag = 0;
   base::DType dtype = base::DType::kU8;
-  std::int64_t count = 0;        // elements
-  std::byte* memory = nullptr;   // a sender's is only read
-  std::int32_t device = -1;      // where the memory is; below 0: the host
-  bool will_wait = false;        // the caller waits at once
-  const char* file = nullptr;    // of the call; read during it only
+  std::int64_t count = 0;       // elements
+  std::byte* memory = nullptr;  // a sender's is only read
+  std::int32_t device = -1;     // where the memory is; below 0: the host
+  bool will_wait = false;       // the caller waits at once
+  const char* file = nullptr;   // of the call; read during it only
   std::int32_t line = 0;
 
   [[nodiscard]] std::size_t bytes() const {

@@ -52,8 +52,8 @@ Result<std::int32_t> Messages::position_of(const MessageRequest& request, bool s
     return Status::error(code, text + ": " + why);
   };
   if (!any && (request.rank < 0 || request.rank >= context_.shape.ranks())) {
-    return refused(Code::kInvalidArgument, "the job has the ranks 0 to " +
-                                               std::to_string(context_.shape.ranks() - 1));
+    return refused(Code::kInvalidArgument,
+                   "the job has the ranks 0 to " + std::to_string(context_.shape.ranks() - 1));
   }
   if (request.count < 0 ||
       request.count > std::numeric_limits<std::int64_t>::max() / base::size_of(request.dtype)) {
@@ -176,10 +176,10 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
     const MutexLock lock(mutex_);
     RONDE_RETURN_IF_ERROR(usable());
     if (context_.board.state(to) == collectives::PresenceState::kClosed) {
-      return Status::error(Code::kClosed,
-                           message_text(request.tag, context_.rank, request.rank) + " (" +
-                               elements_text(request.dtype, request.count) + "): rank " +
-                               std::to_string(request.rank) + " has closed its engine")
+      return Status::error(Code::kClosed, message_text(request.tag, context_.rank, request.rank) +
+                                              " (" + elements_text(request.dtype, request.count) +
+                                              "): rank " + std::to_string(request.rank) +
+                                              " has closed its engine")
           .with_rank(request.rank);
     }
     RONDE_ASSIGN_OR_RETURN(OutgoingChannel* const out, channel_to(to));

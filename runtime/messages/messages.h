@@ -33,8 +33,9 @@ namespace ronde::runtime {
 // Owns this rank's channels and its messages in flight. It touches the memory of a request until
 // its work is done. Nobody but the two ranks is woken, and none that awaits nothing.
 //
-// Thread safety: send(), receive(), attend(), shut(), want_given_up(), in_use(), idle(), in_flight(),
-// moving(), busy(), oldest_text() and text_of_work() from any thread; the rest is for the agent.
+// Thread safety: send(), receive(), attend(), shut(), want_given_up(), in_use(), idle(),
+// in_flight(), moving(), busy(), oldest_text() and text_of_work() from any thread; the rest is for
+// the agent.
 class Messages {
  public:
   // Up to so many bytes a message travels in the channel, and its send is done at once.
@@ -66,9 +67,7 @@ class Messages {
   // Whether a large message moves here, for which nothing rings.
   [[nodiscard]] bool moving() const { return moving_.load(std::memory_order_acquire); }
   // Whether one does, or comes in chunks: about to go on.
-  [[nodiscard]] bool busy() const {
-    return moving() || streaming_.load(std::memory_order_acquire);
-  }
+  [[nodiscard]] bool busy() const { return moving() || streaming_.load(std::memory_order_acquire); }
   [[nodiscard]] base::Instant next_deadline() const {
     return next_look_.load(std::memory_order_relaxed);
   }
@@ -107,7 +106,7 @@ class Messages {
     base::Instant since{};
     base::Instant warn_at{};
     State state = State::kWaits;
-    Record offer;           // of a receive: what it gets
+    Record offer;  // of a receive: what it gets
     PeerCopy::Way way = PeerCopy::Way::kNone;
     std::size_t moved = 0;  // bytes
   };
@@ -197,15 +196,14 @@ class Messages {
   bool any_ended_ RONDE_GUARDED_BY(mutex_) = false;
   std::uint32_t seen_news_ RONDE_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_id_ RONDE_GUARDED_BY(mutex_) = 0;
-  std::vector<Peer> peers_ RONDE_GUARDED_BY(mutex_);  // by position
+  std::vector<Peer> peers_ RONDE_GUARDED_BY(mutex_);              // by position
   std::vector<std::int32_t> senders_ RONDE_GUARDED_BY(mutex_);    // with a channel to this rank
   std::vector<std::int32_t> receivers_ RONDE_GUARDED_BY(mutex_);  // with one from this rank
   Matching<OperationPtr, Arrived> matching_ RONDE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, OperationPtr> in_flight_ RONDE_GUARDED_BY(mutex_);  // oldest first
   std::deque<OperationPtr> copies_ RONDE_GUARDED_BY(mutex_);
   // Receives of chunks, by sender and its number.
-  std::map<std::pair<std::int32_t, std::uint64_t>, OperationPtr> chunked_
-      RONDE_GUARDED_BY(mutex_);
+  std::map<std::pair<std::int32_t, std::uint64_t>, OperationPtr> chunked_ RONDE_GUARDED_BY(mutex_);
 };
 
 }  // namespace ronde::runtime

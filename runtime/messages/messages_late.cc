@@ -27,24 +27,22 @@ std::string Messages::text_of(const Operation& operation) const {
          (operation.place.empty() ? "" : ", at " + operation.place) + ")";
 }
 
-Status Messages::mismatch(const Operation& receive, std::int32_t from,
-                          const Record& record) const {
+Status Messages::mismatch(const Operation& receive, std::int32_t from, const Record& record) const {
   const MessageRequest& wanted = receive.request;
-  return Status::error(
-      Code::kMismatch,
-      message_text(record.tag, rank_at(from), context_.rank) + " does not fit: rank " +
-          std::to_string(rank_at(from)) + " sends " + elements_text(record.dtype, record.count) +
-          ", rank " + std::to_string(context_.rank) + " receives " +
-          elements_text(wanted.dtype, wanted.count) +
-          (receive.place.empty() ? "" : " (at " + receive.place + ")"));
+  return Status::error(Code::kMismatch,
+                       message_text(record.tag, rank_at(from), context_.rank) +
+                           " does not fit: rank " + std::to_string(rank_at(from)) + " sends " +
+                           elements_text(record.dtype, record.count) + ", rank " +
+                           std::to_string(context_.rank) + " receives " +
+                           elements_text(wanted.dtype, wanted.count) +
+                           (receive.place.empty() ? "" : " (at " + receive.place + ")"));
 }
 
 Status Messages::not_received(std::int32_t from, const Record& record) const {
-  return Status::error(Code::kClosed,
-                       message_text(record.tag, rank_at(from), context_.rank) + " (" +
-                           elements_text(record.dtype, record.count) + "): rank " +
-                           std::to_string(context_.rank) +
-                           " has closed its engine without receiving it");
+  return Status::error(Code::kClosed, message_text(record.tag, rank_at(from), context_.rank) +
+                                          " (" + elements_text(record.dtype, record.count) +
+                                          "): rank " + std::to_string(context_.rank) +
+                                          " has closed its engine without receiving it");
 }
 
 std::string Messages::oldest_text() const {
@@ -70,8 +68,7 @@ Status Messages::hopeless(const Operation& operation) const {
     // Its first record would be in a channel that is there before it says that it closes.
     const bool closes =
         context_.board.message_words(other).closing.load(std::memory_order_seq_cst) != 0;
-    return peer.ended ||
-           (closes && context_.board.message_place(other, me_).load() == 0);
+    return peer.ended || (closes && context_.board.message_place(other, me_).load() == 0);
   };
   const auto closed = [&](std::int32_t other, const std::string& how) {
     return Status::error(Code::kClosed, text_of(operation) + ": " +
@@ -133,8 +130,7 @@ std::string Messages::late_text(const Operation& operation, Instant now,
   }
   // The other rank may itself wait for one that is stopped.
   for (std::int32_t position = 0; position < context_.board.ranks(); ++position) {
-    const std::string stopped =
-        stopped_text(rank_at(position), context_.board.presence(position));
+    const std::string stopped = stopped_text(rank_at(position), context_.board.presence(position));
     if (!stopped.empty() && (*culprit < 0 || position == operation.peer)) {
       *culprit = rank_at(position);
     }

@@ -35,8 +35,9 @@ Result<int> Messages::step() {
     end_all(
         [this](const Operation& each) {
           return Status::error(Code::kClosed,
-                               text_of(each) + " was not finished when this rank closed its engine "
-                                               "(RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)");
+                               text_of(each) +
+                                   " was not finished when this rank closed its engine "
+                                   "(RONDE_SHUTDOWN_TIMEOUT_SECONDS passed)");
         },
         false);
   }
@@ -124,8 +125,7 @@ Status Messages::on_message(std::int32_t from, const Received& received, Finishe
   if (shut_ && record.kind == RecordKind::kOffer) {
     return refuse(from, record, not_received(from, record));
   }
-  matching_.store(record.tag, from,
-                  {record, {received.bytes.begin(), received.bytes.end()}});
+  matching_.store(record.tag, from, {record, {received.bytes.begin(), received.bytes.end()}});
   return {};
 }
 
@@ -184,8 +184,7 @@ Status Messages::on_answer(std::int32_t from, const Received& received, Finished
   if (record.kind == RecordKind::kRefused) {
     const std::string text(reinterpret_cast<const char*>(received.bytes.data()),
                            received.bytes.size());
-    const Status why =
-        Status::remote(static_cast<Code>(record.code), text, "", rank_at(from));
+    const Status why = Status::remote(static_cast<Code>(record.code), text, "", rank_at(from));
     if (known) {
       finish(OperationPtr(found->second), why, finished);
     } else if (record.id == 0) {

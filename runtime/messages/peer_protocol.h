@@ -16,8 +16,8 @@
 //   offered. Only the receiver writes it, and only where both are threads of one process: another
 //   process copies by a call of the system that fails where memory is gone.
 //
-// Why no rank sleeps for ever: both sides write their own word before they read the other's, and all
-// of them are seq_cst.
+// Why no rank sleeps for ever: both sides write their own word before they read the other's, and
+// all of them are seq_cst.
 //   sender:    written += n;  then rings if `awaits` is 1
 //   receiver:  awaits = 1;    then looks for records, and only then sleeps
 // A ring that comes between the look and the sleep is kept, as a doorbell does.
@@ -25,8 +25,8 @@
 // Why nobody reads what was taken back:
 //   receiver:  reading = 1;   then copies unless `revoked` is 1; reading = 0
 //   sender:    revoked = 1;   then waits while `reading` is 1, for as long as a piece takes
-// Whoever copied by a call of the system looks at `revoked` after it: what it has copied counts only
-// where that is 0, since it was whole then.
+// Whoever copied by a call of the system looks at `revoked` after it: what it has copied counts
+// only where that is 0, since it was whole then.
 #pragma once
 
 namespace ronde::runtime {

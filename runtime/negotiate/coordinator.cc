@@ -155,8 +155,8 @@ Status Coordinator::pass_on(SetFrame frame) {
 base::Instant Coordinator::next_deadline() const {
   const base::Instant notice =
       std::max(notice_.at, late_.roll_called ? late_.answer_by : base::Instant());
-  return std::min({linger_until_, notice, batch_notice_.at, expired_.answer_by, sets_.due(),
-                   deadlock_.next()});
+  return std::min(
+      {linger_until_, notice, batch_notice_.at, expired_.answer_by, sets_.due(), deadlock_.next()});
 }
 
 // Group commit: while the data plane is busy, tensors that become ready wait and go in one batch.

@@ -152,7 +152,8 @@ void fields(auto& f, base::Is<Decision> auto& decision) {
 }
 
 bool is_set_frame(std::span<const std::byte> announcement) {
-  static const auto kKind = std::byte(kFirstAnnouncement + Announcement(SetFrameAnnouncement{}).index());
+  static const auto kKind =
+      std::byte(kFirstAnnouncement + Announcement(SetFrameAnnouncement{}).index());
   return !announcement.empty() && announcement.front() == kKind;
 }
 

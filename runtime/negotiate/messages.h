@@ -59,8 +59,8 @@ struct SetAnnouncement {
   std::string name;
   std::vector<std::int32_t> ranks;
   std::string place{};
-  // Of one of the set's ranks on a host: where in the arenas of its board that of the set lies. Below
-  // 0 on the others, and where there was no room, with the reason.
+  // Of one of the set's ranks on a host: where in the arenas of its board that of the set lies.
+  // Below 0 on the others, and where there was no room, with the reason.
   std::int64_t memory = -1;
   std::string trouble{};
 };
@@ -93,9 +93,9 @@ struct StandingAnnouncement {
   std::int64_t more = 0;
 };
 
-using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement,
-                                  JoinAnnouncement, SetAnnouncement, SetEndedAnnouncement,
-                                  SetFrameAnnouncement, StandingAnnouncement>;
+using Announcement =
+    std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement, JoinAnnouncement,
+                 SetAnnouncement, SetEndedAnnouncement, SetFrameAnnouncement, StandingAnnouncement>;
 
 // ---- decisions ----
 

@@ -209,14 +209,12 @@ void Negotiator::resolve(Pendings::iterator position) {
     fail(position, why.code(), why.message(), statements.front().place, -1);
     return;
   }
-  const std::int32_t entry =
-      anyone_leaving_ || agreed->absent != joined_.ranks()
-          ? -1
-          : bind(name, pending.entry, *agreed, statements.front().place);
+  const std::int32_t entry = anyone_leaving_ || agreed->absent != joined_.ranks()
+                                 ? -1
+                                 : bind(name, pending.entry, *agreed, statements.front().place);
   if (entry < 0) release_entry(pending.entry);
   if (entry < 0) {
-    ready_.push(kind_of(*agreed), payload_of(*agreed),
-                {-1, false, by_name(name, *agreed)});
+    ready_.push(kind_of(*agreed), payload_of(*agreed), {-1, false, by_name(name, *agreed)});
   } else {
     push_ready(entry, false);
   }

@@ -40,16 +40,16 @@ Relay::Relay(collectives::Board board, const base::JobShape& shape, std::int32_t
     : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}
 
 Result<int> Relay::step(bool data_plane_idle) {
-  const auto announced = desk_.take_announcements([this](std::int32_t position,
-                                                         auto bytes) -> Status {
-    if (is_set_frame(bytes)) {
-      RONDE_ASSIGN_OR_RETURN(auto announcement, decode_announcement(bytes));
-      auto& frame = std::get<SetFrameAnnouncement>(announcement);
-      return pass_on(Links::From::kChild, {frame.number, frame.to, std::move(frame.message)});
-    }
-    const std::int32_t rank = shape_.ranks_of(host_)[static_cast<std::size_t>(position)];
-    return links_.send_up(RelayedAnnouncement{rank, {bytes.begin(), bytes.end()}});
-  });
+  const auto announced =
+      desk_.take_announcements([this](std::int32_t position, auto bytes) -> Status {
+        if (is_set_frame(bytes)) {
+          RONDE_ASSIGN_OR_RETURN(auto announcement, decode_announcement(bytes));
+          auto& frame = std::get<SetFrameAnnouncement>(announcement);
+          return pass_on(Links::From::kChild, {frame.number, frame.to, std::move(frame.message)});
+        }
+        const std::int32_t rank = shape_.ranks_of(host_)[static_cast<std::size_t>(position)];
+        return links_.send_up(RelayedAnnouncement{rank, {bytes.begin(), bytes.end()}});
+      });
   RONDE_RETURN_IF_ERROR(announced.status());
   const auto ready = desk_.take_ready([this](std::int32_t entry) { return on_ready_here(entry); });
   RONDE_RETURN_IF_ERROR(ready.status());
@@ -113,9 +113,9 @@ Status Relay::on_ready_here(std::int32_t entry) {
   if (index >= ready_.size()) ready_.resize(index + 1);
   // Such a late report must not report the next generation twice.
   if (ready_[index].here && ready_[index].generation == arrival.generation) return {};
-  RONDE_RETURN_IF_ERROR(on_ready(
-      {entry, arrival.generation,
-       steps_of(desk_.board(), shape_.ranks_of(host_), joined_, entry)}));
+  RONDE_RETURN_IF_ERROR(
+      on_ready({entry, arrival.generation,
+                steps_of(desk_.board(), shape_.ranks_of(host_), joined_, entry)}));
   ready_[index].here = ready_[index].generation == arrival.generation;
   return {};
 }

@@ -54,9 +54,7 @@ class Relay final : public ControlNode {
   base::Status on_batch(const BatchDecision& batch);
   base::Status on_joined(const JoinedDecision& decision);
   // The ranks of this host that arrive at what is bound now.
-  [[nodiscard]] std::uint32_t present() const {
-    return joined_.present(shape_.ranks_of(host_));
-  }
+  [[nodiscard]] std::uint32_t present() const { return joined_.present(shape_.ranks_of(host_)); }
   base::Status on_close(const CloseDecision& close);
   base::Status on_departed(std::int32_t rank);
   base::Status on_lost(const Links::Lost& lost, bool data_plane_idle);

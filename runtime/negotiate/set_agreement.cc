@@ -53,9 +53,12 @@ std::string phrase_within_set(const std::string& name, const Ranks& ranks) {
 
 void SetAgreement::on_announcement(std::int32_t rank, SetAnnouncement set, Instant now) {
   if (const char* const trouble = trouble_of(set.ranks, rank, shape_.ranks())) {
-    decisions_.emplace_back(SetRefusedDecision{
-        set.name, {rank}, Code::kInternal, "process set '" + set.name + "': " + trouble, set.place,
-        rank});
+    decisions_.emplace_back(SetRefusedDecision{set.name,
+                                               {rank},
+                                               Code::kInternal,
+                                               "process set '" + set.name + "': " + trouble,
+                                               set.place,
+                                               rank});
     return;
   }
   if (refuse_late(rank, set.name) || disagrees(rank, set)) return;
@@ -99,8 +102,8 @@ bool SetAgreement::disagrees(std::int32_t rank, const SetAnnouncement& set) {
   refused.why = {set.name,
                  first,
                  Code::kMismatch,
-                 "process set '" + set.name + "': the ranks disagree: " +
-                     base::ranks_phrase(first) + " opened it with " +
+                 "process set '" + set.name +
+                     "': the ranks disagree: " + base::ranks_phrase(first) + " opened it with " +
                      base::ranks_phrase(before.ranks) + place_text(before) + ", rank " +
                      std::to_string(rank) + " with " + base::ranks_phrase(set.ranks) +
                      place_text(set) + ". Give all of them the same ranks",
@@ -121,13 +124,13 @@ bool SetAgreement::disagrees(std::int32_t rank, const SetAnnouncement& set) {
 
 void SetAgreement::refuse(Pendings::iterator pending, Code code, const std::string& text,
                           std::int32_t rank) {
-  SetRefusedDecision why{pending->first.first,
-                         {},
-                         code,
-                         set_phrase(pending->first.first, pending->first.second) +
-                             " cannot open: " + text,
-                         pending->second.asked.begin()->second.place,
-                         rank};
+  SetRefusedDecision why{
+      pending->first.first,
+      {},
+      code,
+      set_phrase(pending->first.first, pending->first.second) + " cannot open: " + text,
+      pending->second.asked.begin()->second.place,
+      rank};
   for (const auto& [asker, asked] : pending->second.asked) why.told.push_back(asker);
   decisions_.emplace_back(std::move(why));
   pendings_.erase(pending);
@@ -138,8 +141,8 @@ void SetAgreement::open(Pendings::iterator pending) {
   std::map<std::int32_t, std::int64_t> made;  // by host
   for (const auto& [rank, asked] : pending->second.asked) {
     if (!asked.trouble.empty()) {
-      return refuse(pending, Code::kOutOfMemory, "rank " + std::to_string(rank) +
-                                                     " has no memory for it: " + asked.trouble,
+      return refuse(pending, Code::kOutOfMemory,
+                    "rank " + std::to_string(rank) + " has no memory for it: " + asked.trouble,
                     rank);
     }
     std::int64_t& of_host = made.emplace(shape_.host_of(rank), -1).first->second;

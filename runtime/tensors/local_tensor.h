@@ -35,7 +35,7 @@ struct Submission {
   // the shape of the whole.
   Signature signature;
   StepNumber step{};
-  bool joins = false;      // it is no tensor, but this rank's join
+  bool joins = false;            // it is no tensor, but this rank's join
   base::Nanoseconds deadline{};  // from the submission on; 0: RONDE_STALL_FAILURE_SECONDS
   bool will_wait = false;  // the caller's next call is wait(): do not wake the background thread
   // One, or one for each member of a group; the caller gives the addresses, the check the rest. A

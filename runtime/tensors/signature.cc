@@ -39,8 +39,9 @@ std::string shape_text(const Signature& signature) {
 bool operator==(const Signature& a, const Signature& b) {
   return a.operation == b.operation && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          (a.device < 0) == (b.device < 0) && same_bits(a.prescale, b.prescale) &&
-         same_bits(a.postscale, b.postscale) && a.compression == b.compression && a.weighted == b.weighted &&
-         a.shape == b.shape && a.splits == b.splits && a.members == b.members;
+         same_bits(a.postscale, b.postscale) && a.compression == b.compression &&
+         a.weighted == b.weighted && a.shape == b.shape && a.splits == b.splits &&
+         a.members == b.members;
 }
 
 bool on_device(const Signature& signature) {

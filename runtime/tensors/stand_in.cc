@@ -149,8 +149,8 @@ LocalTensorPtr stand_in_for(const std::string& name, const AgreedTensor& agreed,
   base::TensorView& first = tensor->views.front();
   if (what.makes_result()) first.output = nullptr;
   if (what.out == base::Extent::kBlock && first.elements.value() > 0) {
-    first.output += rows_before_rank(is, rank, size) * row_elements(is.shape).value() *
-                    base::size_of(is.dtype);
+    first.output +=
+        rows_before_rank(is, rank, size) * row_elements(is.shape).value() * base::size_of(is.dtype);
   }
   return tensor;
 }

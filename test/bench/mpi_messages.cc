@@ -100,26 +100,19 @@ void run(const ronde::bench::Options& options) {
   ::setenv("RONDE_MESSAGES", "copy", 1);
   ronde::Engine by_kernel;
   const int rank = engine.rank();
-  const auto largest = static_cast<std::size_t>(
-      *std::max_element(options.sizes.begin(), options.sizes.end()));
+  const auto largest =
+      static_cast<std::size_t>(*std::max_element(options.sizes.begin(), options.sizes.end()));
   Memory memory(largest);
   ronde::Buffer<std::uint8_t> out(engine, largest);
   std::fill(out.begin(), out.end(), std::uint8_t{3});
   auto* const plain_out = reinterpret_cast<std::uint8_t*>(memory.out.data());
   auto* const in = reinterpret_cast<std::uint8_t*>(memory.in.data());
   std::vector<Row> rows{
-      {"ronde",
-       [&](std::size_t bytes) {
-         exchange(engine, {plain_out, bytes}, {in, bytes});
-       }},
+      {"ronde", [&](std::size_t bytes) { exchange(engine, {plain_out, bytes}, {in, bytes}); }},
       {"ronde-buffer",
-       [&](std::size_t bytes) {
-         exchange(engine, out.span().first(bytes), {in, bytes});
-       }},
+       [&](std::size_t bytes) { exchange(engine, out.span().first(bytes), {in, bytes}); }},
       {"ronde-kernel",
-       [&](std::size_t bytes) {
-         exchange(by_kernel, {plain_out, bytes}, {in, bytes});
-       }},
+       [&](std::size_t bytes) { exchange(by_kernel, {plain_out, bytes}, {in, bytes}); }},
       {"mpi", [&](std::size_t bytes) { exchange_with_mpi(rank, memory, bytes); }},
       {"memcpy", [&](std::size_t bytes) { copy(rank, memory, bytes); }}};
   std::vector<ronde::bench::Sample> samples;

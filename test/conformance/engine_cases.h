@@ -189,8 +189,8 @@ inline std::string do_all_on_device(runtime::Engine& engine, std::int32_t rank, 
   Hosts host(1, std::vector<int>(static_cast<std::size_t>(ranks)));
   std::iota(host[0].begin(), host[0].end(), 0);
   // Above what is packed, and more chunks than the staging has lanes.
-  const auto cases =
-      Cases(host, rank, 1, by_nccl ? Numbers::kWhole : Numbers::kTelling).all(301, 4 << 20, /*weights=*/!direct);
+  const auto cases = Cases(host, rank, 1, by_nccl ? Numbers::kWhole : Numbers::kTelling)
+                         .all(301, 4 << 20, /*weights=*/!direct);
   return do_all(engine, rank, cases, manner);
 }
 

@@ -23,8 +23,8 @@ using base::Code;
 using base::Status;
 using testing::allreduce_of;
 using testing::broadcast_of;
-using testing::run_job;
 using ::testing::HasSubstr;
+using testing::run_job;
 
 class JoinCases : public ::testing::TestWithParam<int> {
  protected:
@@ -51,10 +51,9 @@ TEST_P(JoinCases, AfterAJoinStepsArePlannedAgain) {
       std::vector<std::vector<float>> data(kNames, std::vector<float>(100, 1.0F));
       std::vector<Engine::WorkPtr> works;
       for (int n = 0; n < kNames; ++n) {
-        works.push_back(engine
-                            .submit(allreduce_of("t" + std::to_string(n),
-                                                 data[static_cast<std::size_t>(n)]))
-                            .value());
+        works.push_back(
+            engine.submit(allreduce_of("t" + std::to_string(n), data[static_cast<std::size_t>(n)]))
+                .value());
       }
       for (const auto& work : works) ASSERT_TRUE(engine.wait(*work).ok());
       EXPECT_TRUE(data[0][0] == static_cast<float>(ranks()) ||
@@ -171,8 +170,8 @@ TEST_P(JoinCases, OtherThreadsOfTheRankMaySubmitMeanwhile) {
       for (std::size_t t = 0; t < data.size(); ++t) {
         threads.emplace_back([&, t] {
           // Each rank has its own names, which the others do not submit but by chance.
-          const auto work = engine.submit(
-              allreduce_of("t" + std::to_string((t + static_cast<std::size_t>(rank)) % 6), data[t]));
+          const auto work = engine.submit(allreduce_of(
+              "t" + std::to_string((t + static_cast<std::size_t>(rank)) % 6), data[t]));
           ++tried[round];
           if (!work.ok()) return;
           done[t] = engine.wait(**work).ok() ? 1 : 2;

@@ -72,7 +72,8 @@ struct Program {
 
 // Exact in 16 bits, as sums and products are.
 float value_of(int rank, std::size_t tensor, int time, std::int64_t i) {
-  return static_cast<float>(1 + (rank * 3 + static_cast<int>(tensor) + time + static_cast<int>(i % 5)) % 3);
+  return static_cast<float>(
+      1 + (rank * 3 + static_cast<int>(tensor) + time + static_cast<int>(i % 5)) % 3);
 }
 double weight_of_join(int rank, int time) { return (rank + 2 * time) % 3 + 1; }
 
@@ -93,8 +94,9 @@ Program draw_program(std::mt19937_64& random) {
   const int tensors = 1 + below(6);
   for (int x = 0; x < tensors; ++x) {
     program.kinds.push_back(static_cast<Kind>(below(kKinds)));
-    program.lengths.push_back(below(3) == 0 ? 1 + below(3) : below(4) == 0 ? 9000 + below(100)
-                                                                          : 50 + below(200));
+    program.lengths.push_back(below(3) == 0   ? 1 + below(3)
+                              : below(4) == 0 ? 9000 + below(100)
+                                              : 50 + below(200));
   }
   for (int round = 0; round < program.rounds; ++round) {
     std::vector<int> steps;
@@ -226,7 +228,8 @@ class Call {
     return length() / program_.ranks + (rank < length() % program_.ranks ? 1 : 0);
   }
   [[nodiscard]] std::int64_t before(int rank) const {
-    return length() / program_.ranks * rank + std::min<std::int64_t>(rank, length() % program_.ranks);
+    return length() / program_.ranks * rank +
+           std::min<std::int64_t>(rank, length() % program_.ranks);
   }
   [[nodiscard]] std::int64_t sent(int from, int to) const { return (from + 2 * to + length()) % 3; }
 

@@ -86,7 +86,8 @@ std::byte byte_at(const Planned& message, std::size_t i) {
 class RankOf {
  public:
   RankOf(const Schedule& schedule, std::uint64_t seed, Engine& engine)
-      : schedule_(schedule), random_(seed * 64 + static_cast<std::uint64_t>(engine.rank())),
+      : schedule_(schedule),
+        random_(seed * 64 + static_cast<std::uint64_t>(engine.rank())),
         engine_(engine) {}
 
   void run() {
@@ -216,12 +217,11 @@ TEST(MessagesProperty, ArriveWholeAndInOrderBesideBatches) {
     const Schedule schedule = schedule_of(seed);
     testing::EngineOptions options;
     options.environment = {"RONDE_MESSAGES=" + schedule.setting};
-    options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>(
-                                                   static_cast<std::size_t>(schedule.ranks), 0))
+    options.shape = base::JobShape::of_leaders(
+                        std::vector<std::int32_t>(static_cast<std::size_t>(schedule.ranks), 0))
                         .value();
-    testing::run_job(schedule.ranks, options, [&](int, Engine& engine) {
-      RankOf(schedule, seed, engine).run();
-    });
+    testing::run_job(schedule.ranks, options,
+                     [&](int, Engine& engine) { RankOf(schedule, seed, engine).run(); });
     if (::testing::Test::HasFailure()) return;
   }
 }

@@ -446,8 +446,8 @@ inline void Simulation::check_end() {
 inline std::string Simulation::key() const {
   std::string text = history_ + '|' + words_.text();
   for (const Rank& rank : ranks_) {
-    text +=
-        '|' + std::to_string(rank.delivered) + (rank.closing ? "c" : "") + (rank.forced ? "f" : "") + (rank.joined ? "j" : "");
+    text += '|' + std::to_string(rank.delivered) + (rank.closing ? "c" : "") +
+            (rank.forced ? "f" : "") + (rank.joined ? "j" : "");
     for (const auto& [name, time] : rank.in_flight) text += name + '.' + std::to_string(time) + ' ';
     for (const std::size_t count : rank.submitted) text += std::to_string(count) + ' ';
     for (const auto& bytes : rank.announcements) {

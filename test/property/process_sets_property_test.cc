@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random programs of process sets: which ranks, on which hosts, in which order they open, use and
-// close them, and a rank that dies. Every result is compared with what one loop over the ranks says.
+// close them, and a rank that dies. Every result is compared with what one loop over the ranks
+// says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,7 +86,8 @@ SetProgram set_program_of(std::uint32_t seed) {
   const Operation operations[] = {Operation::kAllreduce, Operation::kBroadcast,
                                   Operation::kAllgather, Operation::kBarrier};
   for (int call = 5 + number_below(random, 25); call > 0; --call) {
-    const auto set = static_cast<std::size_t>(number_below(random, static_cast<int>(program.sets.size())));
+    const auto set =
+        static_cast<std::size_t>(number_below(random, static_cast<int>(program.sets.size())));
     const auto size = static_cast<int>(program.sets[set].size());
     const std::size_t length = std::size_t{1} << number_below(random, 16);
     program.calls.push_back({set, "t" + std::to_string(call), operations[number_below(random, 4)],

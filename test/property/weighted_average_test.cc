@@ -17,8 +17,8 @@ namespace ronde::runtime {
 namespace {
 
 using testing::allreduce_of;
-using testing::run_job;
 using ::testing::HasSubstr;
+using testing::run_job;
 
 Submission weighted(const std::string& name, std::vector<float>& data, double weight) {
   Submission submission = allreduce_of(name, data, base::ReduceOp::kAverage);
@@ -120,8 +120,8 @@ TEST_P(WeightedAverages, ARankWithoutAWeightDisagrees) {
   if (GetParam() == 1) return;
   run_job(GetParam(), [&](int rank, Engine& engine) {
     std::vector<float> data{1.0F};
-    auto submission = rank == 1 ? allreduce_of("t", data, base::ReduceOp::kAverage)
-                                : weighted("t", data, 1.0);
+    auto submission =
+        rank == 1 ? allreduce_of("t", data, base::ReduceOp::kAverage) : weighted("t", data, 1.0);
     const auto work = engine.submit(std::move(submission)).value();
     const base::Status failed = engine.wait(*work);
     EXPECT_EQ(failed.code(), base::Code::kMismatch);

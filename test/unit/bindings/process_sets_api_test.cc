@@ -87,7 +87,8 @@ TEST(ProcessSetsApi, AreClosedWithTheEngineAndTheirHandlesLater) {
 
 TEST(ProcessSetsApi, NameThePlaceOfACallThatDisagrees) {
   on_ranks(2, [](ronde::Engine& engine) {
-    const std::vector<int> ranks = engine.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{1};
+    const std::vector<int> ranks =
+        engine.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{1};
     if (engine.rank() == 1) engine.barrier_blocking();  // rank 0 asks first
     std::string text;
     if (engine.rank() == 0) {

@@ -264,8 +264,9 @@ typedef struct ronde_request {
    * average (RONDE_AVERAGE of a floating type), such as the number of samples that they come from:
    * finite and not below 0. It may differ from rank to rank, from step to step and within a group,
    * and costs no new agreement. Where the weights of all ranks add up to 0 the operation fails on
-   * every rank with RONDE_INVALID_ARGUMENT. The values are multiplied in the type of the sum, before
-   * it, so sums of f16 can overflow: keep weights small there. Without the flag it must be 1. */
+   * every rank with RONDE_INVALID_ARGUMENT. The values are multiplied in the type of the sum,
+   * before it, so sums of f16 can overflow: keep weights small there. Without the flag it must
+   * be 1. */
   double weight;
 } ronde_request;
 
@@ -649,23 +650,22 @@ RONDE_API ronde_status ronde_barrier_async(ronde_engine* engine, const ronde_req
 RONDE_API ronde_status ronde_barrier(ronde_engine* engine, const ronde_request* request,
                                      ronde_error** error);
 
-/* Ranks with other numbers of steps. A rank that has no more to give joins: it takes part in nothing
- * more of its own until all ranks have joined, which ends the work of each, and the others' operations
- * go on without it. Averages are over the ranks that have not joined (RONDE_JOIN_AVERAGE=all: over
- * all; those by weights: by the weights); it gives no rows to an allgather, what an all-to-all sends
- * it and its rows of a reduce-scatter are dropped, and a broadcast from it is RONDE_INVALID_ARGUMENT
- * for the others, as are its own submissions until the join has ended. In the memory of devices
- * nothing goes on without it (RONDE_UNSUPPORTED). What it has submitted before is finished with its
- * values, whether or not it waits for that. Where nobody joins this costs nothing; after a join each
- * name costs one full request. A join has no deadline of its own: the operations of the others have.
- *   for (; has_batch(); step()) ...
- *   int32_t last = -1;
+/* Ranks with other numbers of steps. A rank that has no more to give joins: it takes part in
+ * nothing more of its own until all ranks have joined, which ends the work of each, and the others'
+ * operations go on without it. Averages are over the ranks that have not joined
+ * (RONDE_JOIN_AVERAGE=all: over all; those by weights: by the weights); it gives no rows to an
+ * allgather, what an all-to-all sends it and its rows of a reduce-scatter are dropped, and a
+ * broadcast from it is RONDE_INVALID_ARGUMENT for the others, as are its own submissions until the
+ * join has ended. In the memory of devices nothing goes on without it (RONDE_UNSUPPORTED). What it
+ * has submitted before is finished with its values, whether or not it waits for that. Where nobody
+ * joins this costs nothing; after a join each name costs one full request. A join has no deadline
+ * of its own: the operations of the others have. for (; has_batch(); step()) ... int32_t last = -1;
  *   status = ronde_join(engine, &last, &error);
  * Returns: submit codes. */
 RONDE_API ronde_status ronde_join_async(ronde_engine* engine, ronde_work** work,
                                         ronde_error** error);
-/* ronde_join_async that waits. *last_rank, where it is not NULL, is the last rank that has joined, the
- * same on all ranks. Returns: submit codes, work codes. */
+/* ronde_join_async that waits. *last_rank, where it is not NULL, is the last rank that has joined,
+ * the same on all ranks. Returns: submit codes, work codes. */
 RONDE_API ronde_status ronde_join(ronde_engine* engine, int32_t* last_rank, ronde_error** error);
 /* The same of a work of ronde_join_async that has ended. Returns: argument codes;
  * RONDE_INVALID_ARGUMENT for any other work. */
@@ -816,8 +816,8 @@ RONDE_API void ronde_prepared_release(ronde_prepared* prepared);
  * A process set is an engine of some ranks of another one, numbered anew in ascending order. All
  * operations are possible in it, under names of its own (a name may be in flight in several sets at
  * once), and it makes progress by itself: a set that stands still delays no other. Thread,
- * descriptors and the memory of Buffers are the job's. In errors its ranks have their numbers in the
- * set, whose name stands before them; the job's failure has those of the job, and is the set's.
+ * descriptors and the memory of Buffers are the job's. In errors its ranks have their numbers in
+ * the set, whose name stands before them; the job's failure has those of the job, and is the set's.
  * Tensors of a device pass through host memory.
  *
  *   int32_t ranks[2] = {0, 2};
@@ -826,21 +826,22 @@ RONDE_API void ronde_prepared_release(ronde_prepared* prepared);
  *   ...                                      (on rank 1: an engine of size 0)
  *   ronde_engine_close(set, NULL);
  *
- * Close a set with ronde_engine_close on each of its ranks; closing the job's engine closes its sets
- * first (their handles are released as ever). A set of a set is one of the job, "<set>/<name>". */
+ * Close a set with ronde_engine_close on each of its ranks; closing the job's engine closes its
+ * sets first (their handles are released as ever). A set of a set is one of the job,
+ * "<set>/<name>". */
 
 /* Opens the process set of `count` ranks of the engine, in whatever order; each of them calls it,
- * with the same name (1 to 256 bytes) and ranks, and waits for the others. Its ranks may open several
- * sets in any order from several threads, not in one. A rank that is not among them may call it too:
- * it waits for nobody, and gets an engine whose size is 0 and whose rank is -1, which refuses every
- * operation (RONDE_INVALID_ARGUMENT). Sets of one name that have a rank in common are not open at
- * once. file, line: the place of the call in the caller's source, for errors; may be NULL.
- * Returns: argument codes; RONDE_INVALID_ARGUMENT: no ranks, one that is not there or there twice, no
- * name; RONDE_DUPLICATE_NAME: this rank has one of that name; RONDE_MISMATCH: the ranks gave
- * different ranks; RONDE_DEADLINE: one did not come within RONDE_STALL_FAILURE_SECONDS (a warning
- * comes as for a tensor); RONDE_CLOSED: one has closed its engine; RONDE_OUT_OF_MEMORY: no room left
- * of RONDE_BUFFER_BYTES; RONDE_UNSUPPORTED: 1,023 sets are open, or more than the tags of the
- * transport can tell apart; the job's failure. */
+ * with the same name (1 to 256 bytes) and ranks, and waits for the others. Its ranks may open
+ * several sets in any order from several threads, not in one. A rank that is not among them may
+ * call it too: it waits for nobody, and gets an engine whose size is 0 and whose rank is -1, which
+ * refuses every operation (RONDE_INVALID_ARGUMENT). Sets of one name that have a rank in common are
+ * not open at once. file, line: the place of the call in the caller's source, for errors; may be
+ * NULL. Returns: argument codes; RONDE_INVALID_ARGUMENT: no ranks, one that is not there or there
+ * twice, no name; RONDE_DUPLICATE_NAME: this rank has one of that name; RONDE_MISMATCH: the ranks
+ * gave different ranks; RONDE_DEADLINE: one did not come within RONDE_STALL_FAILURE_SECONDS (a
+ * warning comes as for a tensor); RONDE_CLOSED: one has closed its engine; RONDE_OUT_OF_MEMORY: no
+ * room left of RONDE_BUFFER_BYTES; RONDE_UNSUPPORTED: 1,023 sets are open, or more than the tags of
+ * the transport can tell apart; the job's failure. */
 RONDE_API ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* ranks,
                                            int32_t count, const char* name, const char* file,
                                            int32_t line, ronde_engine** set, ronde_error** error);
@@ -850,21 +851,21 @@ RONDE_API ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* 
 RONDE_API ronde_status ronde_engine_split(ronde_engine* engine, int64_t color, const char* name,
                                           const char* file, int32_t line, ronde_engine** set,
                                           ronde_error** error);
-/* Returns the rank of the job that is `rank` in this process set; `rank` itself for an engine that is
- * none; -1 where there is no such rank, and for NULL. */
+/* Returns the rank of the job that is `rank` in this process set; `rank` itself for an engine that
+ * is none; -1 where there is no such rank, and for NULL. */
 RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
 
 /* ---- messages between two ranks ----
- * By rank and tag, of any size, many in flight, from any thread, beside the operations of all ranks:
- * no other rank takes part, and none but the two is woken. Messages of one sender, receiver and tag
- * are received in the order in which they were sent. A small one (32 KiB) is sent at once, and waits
- * at the receiver; a larger one is sent when the receiver has it: both ranks then move it through
- * the board, or the receiver copies it out of a ronde_buffer (RONDE_MESSAGES has another way). Both ranks name the same dtype and
- * number of elements: otherwise both get RONDE_MISMATCH, and the messages after it go on. (The send
- * of a small one is done by then, so that rank gets the error from ronde_engine_close, and in its
- * log.) The ranks are of one host: others get RONDE_UNSUPPORTED, as memory of a device does. A rank
- * that does not answer is named after RONDE_STALL_WARNING_SECONDS, and fails the job after
- * RONDE_STALL_FAILURE_SECONDS.
+ * By rank and tag, of any size, many in flight, from any thread, beside the operations of all
+ * ranks: no other rank takes part, and none but the two is woken. Messages of one sender, receiver
+ * and tag are received in the order in which they were sent. A small one (32 KiB) is sent at once,
+ * and waits at the receiver; a larger one is sent when the receiver has it: both ranks then move it
+ * through the board, or the receiver copies it out of a ronde_buffer (RONDE_MESSAGES has another
+ * way). Both ranks name the same dtype and number of elements: otherwise both get RONDE_MISMATCH,
+ * and the messages after it go on. (The send of a small one is done by then, so that rank gets the
+ * error from ronde_engine_close, and in its log.) The ranks are of one host: others get
+ * RONDE_UNSUPPORTED, as memory of a device does. A rank that does not answer is named after
+ * RONDE_STALL_WARNING_SECONDS, and fails the job after RONDE_STALL_FAILURE_SECONDS.
  *
  *   ronde_message message;
  *   ronde_message_init(&message);
@@ -880,13 +881,13 @@ RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
 
 typedef struct ronde_message {
   size_t struct_size;
-  int32_t rank;   /* the other rank; of a receive RONDE_ANY_RANK, too */
-  int32_t dtype;  /* a ronde_dtype */
-  int64_t tag;    /* any number */
-  void* data;     /* dense; a send only reads it. NULL where count is 0 */
-  int64_t count;  /* elements */
-  int32_t device; /* RONDE_DEVICE_CPU */
-  int32_t line;   /* with `file`: the place of the call in the caller's source, for errors */
+  int32_t rank;     /* the other rank; of a receive RONDE_ANY_RANK, too */
+  int32_t dtype;    /* a ronde_dtype */
+  int64_t tag;      /* any number */
+  void* data;       /* dense; a send only reads it. NULL where count is 0 */
+  int64_t count;    /* elements */
+  int32_t device;   /* RONDE_DEVICE_CPU */
+  int32_t line;     /* with `file`: the place of the call in the caller's source, for errors */
   const char* file; /* may be NULL */
   uint64_t flags;   /* RONDE_FLAG_WILL_WAIT, or 0 */
 } ronde_message;

@@ -451,7 +451,7 @@ class GradientAverager {
   std::exception_ptr late_;          // the error of an average of the last step
   Clock::time_point step_begin_{};   // its first submission
   std::optional<std::uint64_t> number_;  // of the step, where the program gives one
-  std::uint64_t joined_at_ = 0;  // steps of other ranks that this one has not taken
+  std::uint64_t joined_at_ = 0;          // steps of other ranks that this one has not taken
   AveragerStatistics statistics_;
   const detail::ExceptionMark exceptions_;
 };

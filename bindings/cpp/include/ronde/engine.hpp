@@ -9,9 +9,9 @@
 #include <memory>
 #include <ranges>
 #include <ronde/local_job.hpp>
+#include <ronde/messages.hpp>
 #include <ronde/prepared.hpp>
 #include <ronde/range.hpp>
-#include <ronde/messages.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/store.hpp>
 #include <ronde/types.hpp>

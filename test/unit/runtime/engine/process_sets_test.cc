@@ -21,12 +21,12 @@ namespace {
 
 using base::Code;
 using base::Status;
-using ::testing::HasSubstr;
 using testing::allgather_of;
 using testing::allreduce_of;
 using testing::barrier_of;
 using testing::broadcast_of;
 using testing::EnginePtr;
+using ::testing::HasSubstr;
 using testing::on_ranks;
 using testing::open_engines;
 using testing::run_job;

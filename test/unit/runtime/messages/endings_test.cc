@@ -22,10 +22,10 @@ namespace {
 
 using base::Code;
 using base::Status;
-using std::chrono::milliseconds;
 using ronde::testing::EngineOptions;
 using ronde::testing::EnginePtr;
 using ronde::testing::on_ranks;
+using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -147,8 +147,8 @@ TEST(MessageEndings, CloseFailsByNameWhatIsLeft) {
 }
 
 TEST(MessageEndings, TheFailureOfTheJobEndsAll) {
-  const auto engines = engines_with({"RONDE_STALL_FAILURE_SECONDS=0.3",
-                                     "RONDE_STALL_WARNING_SECONDS=0.1"});
+  const auto engines =
+      engines_with({"RONDE_STALL_FAILURE_SECONDS=0.3", "RONDE_STALL_WARNING_SECONDS=0.1"});
   ::testing::internal::CaptureStderr();
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
@@ -160,16 +160,16 @@ TEST(MessageEndings, TheFailureOfTheJobEndsAll) {
     for (const auto& work : {*sent, *received}) {
       const Status status = engine.wait(*work);
       EXPECT_EQ(status.code(), Code::kDeadline) << status.message();
-      EXPECT_THAT(status.message(), AllOf(HasSubstr("the message with tag"),
-                                          HasSubstr("has waited for"),
-                                          HasSubstr("RONDE_STALL_FAILURE_SECONDS")));
+      EXPECT_THAT(status.message(),
+                  AllOf(HasSubstr("the message with tag"), HasSubstr("has waited for"),
+                        HasSubstr("RONDE_STALL_FAILURE_SECONDS")));
     }
     EXPECT_EQ(engine.send(out.request).status().code(), Code::kDeadline);
     EXPECT_FALSE(engine.close().ok());
   });
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("tag 1 from rank 0 to rank 1"), HasSubstr("rank 1 has not received it"),
-                    HasSubstr("rank 1 has not sent it")));
+              AllOf(HasSubstr("tag 1 from rank 0 to rank 1"),
+                    HasSubstr("rank 1 has not received it"), HasSubstr("rank 1 has not sent it")));
 }
 
 TEST(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
@@ -200,8 +200,9 @@ TEST(MessageEndings, ALateReceiverIsNamedAndThenGetsTheMessage) {
     EXPECT_TRUE(engine.wait(**work).ok());
     EXPECT_TRUE(engine.close().ok());
   });
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("the message with tag 9 from rank 0 to rank 1 (1048576 of u8) has waited "));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("the message with tag 9 from rank 0 to rank 1 (1048576 of u8) has waited "));
 }
 
 TEST(MessageEndings, NobodyReadsMemoryThatIsTheCallersAgain) {

@@ -22,20 +22,20 @@ namespace {
 
 using base::Code;
 using base::Status;
-using std::chrono::milliseconds;
 using ronde::testing::EngineOptions;
 using ronde::testing::EnginePtr;
 using ronde::testing::on_ranks;
 using ronde::testing::open_engines;
+using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 EngineOptions on_one_host(int ranks, std::vector<std::string> environment = {}) {
   EngineOptions options;
   options.environment = std::move(environment);
-  options.shape = base::JobShape::of_leaders(
-                      std::vector<std::int32_t>(static_cast<std::size_t>(ranks), 0))
-                      .value();
+  options.shape =
+      base::JobShape::of_leaders(std::vector<std::int32_t>(static_cast<std::size_t>(ranks), 0))
+          .value();
   return options;
 }
 
@@ -261,9 +261,10 @@ TEST(Messages, ThatDoNotFitAreNamedOnBothRanks) {
       Engine& engine = *engines[static_cast<std::size_t>(rank)];
       std::vector<float> data = values(count + static_cast<std::size_t>(rank), 0);
       const Status status = rank == 0 ? send(engine, 1, 3, data) : receive(engine, 0, 3, data);
-      const auto names = AllOf(HasSubstr("tag 3 from rank 0 to rank 1"),
-                               HasSubstr("rank 0 sends " + std::to_string(count) + " of f32"),
-                               HasSubstr("rank 1 receives " + std::to_string(count + 1) + " of f32"));
+      const auto names =
+          AllOf(HasSubstr("tag 3 from rank 0 to rank 1"),
+                HasSubstr("rank 0 sends " + std::to_string(count) + " of f32"),
+                HasSubstr("rank 1 receives " + std::to_string(count + 1) + " of f32"));
       const bool told_later = rank == 0 && count == 5;  // its send was done at once
       if (!told_later) {
         EXPECT_EQ(status.code(), Code::kMismatch);
@@ -317,15 +318,14 @@ TEST(Messages, BetweenHostsAreRefusedByName) {
 }
 
 TEST(Messages, NeedRoomInTheArena) {
-  run_on_one_host(
-      2,
-      [](int rank, Engine& engine) {
-        std::vector<float> data(3);
-        const auto work = engine.send(message_with(1 - rank, 0, data));
-        EXPECT_EQ(work.status().code(), Code::kOutOfMemory);
-        EXPECT_THAT(work.status().message(), HasSubstr("RONDE_BUFFER_BYTES"));
-      },
-      {"RONDE_BUFFER_BYTES=0"});
+  run_on_one_host(2,
+                  [](int rank, Engine& engine) {
+                    std::vector<float> data(3);
+                    const auto work = engine.send(message_with(1 - rank, 0, data));
+                    EXPECT_EQ(work.status().code(), Code::kOutOfMemory);
+                    EXPECT_THAT(work.status().message(), HasSubstr("RONDE_BUFFER_BYTES"));
+                  },
+                  {"RONDE_BUFFER_BYTES=0"});
 }
 
 }  // namespace

@@ -152,9 +152,8 @@ Interleaving::Report explore_copy(PeerFault fault) {
       },
       [](ModelThread& thread, ModelPeerWords& words) {
         for (int piece = 0; piece < 2; ++piece) {
-          const bool copied = runtime::PeerProtocol(words).read([&] {
-            thread.require(words.is_whole(), "memory is read that was taken back");
-          });
+          const bool copied = runtime::PeerProtocol(words).read(
+              [&] { thread.require(words.is_whole(), "memory is read that was taken back"); });
           if (!copied) return;
         }
       });

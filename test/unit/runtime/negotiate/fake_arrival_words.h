@@ -104,7 +104,8 @@ class FakeArrivalWords final : public ArrivalWords {
     return text.str();
   }
 
-  // So many ranks arrive from now on: the others have joined. The negotiator has closed all entries.
+  // So many ranks arrive from now on: the others have joined. The negotiator has closed all
+  // entries.
   void expect(std::size_t ranks) { expected_ = ranks; }
 
   // Runs when the negotiator closes a generation, just before it is closed: what other ranks do
