@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/words/number_text.h"
+#include "base/text.h"
 
 namespace ronde::collectives {
 

@@ -10,17 +10,13 @@
 
 #include "base/dtype.h"
 #include "test/conformance/case.h"
+#include "test/conformance/order_rule.h"
 #include "test/conformance/special_numbers.h"
 #include "test/support/twister.h"
 #include "test/unit/collectives/random_elements.h"
 #include "test/unit/collectives/rule_oracle.h"
-#include "test/unit/collectives/shape_oracle.h"
 
 namespace ronde::conformance {
-
-inline std::int64_t sum_of(const Rows& rows) {
-  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-}
 
 // What is reduced: numbers whose sums differ in their bits with the order of summation, or small
 // ones whose sums are exact, for what sums in any order.
@@ -64,7 +60,7 @@ class Cases {
   void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
     Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
     add(one, summands(what.dtype, elements),
-        [&](const auto& inputs) { return reduced(what, inputs); });
+        [&](const auto& inputs) { return reduced_by_rule(what, hosts_, inputs); });
     end(std::move(one));
   }
   void grouped_allreduce(const Reduction& what, const Rows& lengths,
@@ -72,7 +68,7 @@ class Cases {
     Case one = begin("group " + text_of(what), Operation::kAllreduce, what, memory);
     for (const std::int64_t length : lengths) {
       add(one, summands(what.dtype, length),
-          [&](const auto& inputs) { return reduced(what, inputs); });
+          [&](const auto& inputs) { return reduced_by_rule(what, hosts_, inputs); });
     }
     end(std::move(one));
   }
@@ -82,18 +78,19 @@ class Cases {
     what.op = ReduceOp::kAverage;
     Case one = begin("by weights " + text_of(what), Operation::kAllreduce, what, memory);
     one.weighted = true;
-    std::vector<double> weights = any_weights();
+    std::vector<double> weights = any_weights(size_, random_);
     for (const std::int64_t length : lengths) {
-      if (own_weights) weights = any_weights();
-      add(one, summands(what.dtype, length),
-          [&](const auto& inputs) { return reduced(by_weights(what, weights), inputs); });
+      if (own_weights) weights = any_weights(size_, random_);
+      add(one, summands(what.dtype, length), [&](const auto& inputs) {
+        return reduced_by_rule(by_weights(what, weights), hosts_, inputs);
+      });
       one.tensors.back().weight = weights[mine()];
     }
     end(std::move(one));
   }
   void weighted_reduce_scatter(Reduction what, std::int64_t rows, Case::Memory memory) {
     what.op = ReduceOp::kAverage;
-    const std::vector<double> weights = any_weights();
+    const std::vector<double> weights = any_weights(size_, random_);
     reduce_scatter(by_weights(what, weights), rows, {}, memory);
     cases_.back().what = what;
     cases_.back().weighted = true;
@@ -160,8 +157,9 @@ class Cases {
     const auto first =
         std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
     if (memory == Case::Memory::kInPlace) one.first = first;
-    add(one, summands(what.dtype, rows * width),
-        [&](const auto& inputs) { return scattered(what, inputs, first, shares[mine()] * width); });
+    add(one, summands(what.dtype, rows * width), [&](const auto& inputs) {
+      return scattered_by_rule(what, hosts_, rank_, inputs, first, shares[mine()] * width);
+    });
     end(std::move(one));
   }
   void barrier() { end(begin("barrier", Operation::kBarrier, {}, Case::Memory::kInPlace)); }
@@ -228,7 +226,8 @@ class Cases {
       }
       Case one = begin("allreduce of special numbers " + text_of(what), Operation::kAllreduce, what,
                        Case::Memory::kApart);
-      add(one, std::move(inputs), [&](const auto& all) { return reduced(what, all); });
+      add(one, std::move(inputs),
+          [&](const auto& all) { return reduced_by_rule(what, hosts_, all); });
       end(std::move(one));
     }
   }
@@ -328,24 +327,6 @@ class Cases {
     weighted_reduce_scatter({}, large_bytes / 16, Case::Memory::kApart);
   }
 
-  // The weights of all ranks: a number of samples, a share of one, or none; not none on all.
-  std::vector<double> any_weights() {
-    constexpr double kWeights[] = {0.0, 1.0, 3.0, 32.0, 0.37, 5.5};
-    std::vector<double> weights;
-    for (std::int64_t rank = 0; rank < size_; ++rank) weights.push_back(kWeights[random_() % 6]);
-    if (sum_of_weights(weights) == 0.0) weights.front() = 2.0;
-    return weights;
-  }
-  static double sum_of_weights(const std::vector<double>& weights) {
-    return std::accumulate(weights.begin(), weights.end(), 0.0);
-  }
-  // What the rule says of weights: a prescale for each contribution, in f64, and another divisor.
-  static Reduction by_weights(Reduction what, const std::vector<double>& weights) {
-    for (const double weight : weights) what.prescales.push_back(what.prescale * weight);
-    what.divisor = sum_of_weights(weights);
-    return what;
-  }
-
   Case begin(const std::string& text, Operation operation, const Reduction& what,
              Case::Memory memory) {
     Case one;
@@ -401,50 +382,7 @@ class Cases {
     return inputs;
   }
 
-  // The allreduce of a tensor by the order rule.
-  [[nodiscard]] Bytes reduced(const Reduction& what, const std::vector<Bytes>& inputs) const {
-    namespace oracle = collectives::oracle;
-    if (hosts_.size() > 1) return oracle::shaped_tensor(what, hosts_, inputs);
-    if (what.compression == base::Compression::kNone) {
-      return oracle::allreduce_of_host(what, inputs);
-    }
-    Reduction on_wire = what;
-    on_wire.compression = base::Compression::kNone;
-    on_wire.dtype = base::wire_dtype(what.dtype, what.compression);
-    std::vector<Bytes> rounded;
-    rounded.reserve(inputs.size());
-    for (const Bytes& input : inputs) rounded.push_back(cast(what.dtype, on_wire.dtype, input));
-    return cast(on_wire.dtype, what.dtype, oracle::allreduce_of_host(on_wire, rounded));
-  }
-  // This rank's result of a reduce-scatter: `count` elements of the sum, from `first` on.
-  [[nodiscard]] Bytes scattered(const Reduction& what, const std::vector<Bytes>& inputs,
-                                std::int64_t first, std::int64_t count) const {
-    if (hosts_.size() == 1) return part_of(reduced(what, inputs), what.dtype, first, count);
-    std::vector<Bytes> parts;
-    parts.reserve(inputs.size());
-    for (const Bytes& input : inputs) parts.push_back(part_of(input, what.dtype, first, count));
-    return collectives::oracle::shaped_block(what, hosts_, parts, rank_);
-  }
-  static Bytes cast(DType from, DType to, const Bytes& bytes) {
-    namespace oracle = collectives::oracle;
-    const std::int64_t elements = std::ssize(bytes) / base::size_of(from);
-    Bytes result(static_cast<std::size_t>(elements * base::size_of(to)));
-    for (std::int64_t i = 0; i < elements; ++i) {
-      const double value = oracle::decode(from, oracle::load(from, bytes.data(), i));
-      oracle::store(to, result.data(), i, oracle::encode(to, value));
-    }
-    return result;
-  }
-
   [[nodiscard]] std::size_t mine() const { return static_cast<std::size_t>(rank_); }
-  static std::string text_of(const Reduction& what) {
-    return std::string(base::name_of(what.op)) + (what.prescale == 1.0 ? "" : " prescaled") +
-           (what.postscale == 1.0 ? "" : " postscaled") +
-           (what.compression == base::Compression::kNone
-                ? ""
-                : " as " + std::string(base::name_of(what.compression)));
-  }
-
   static constexpr std::int64_t kWide = 3;
 
   const Hosts hosts_;

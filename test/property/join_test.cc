@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "test/property/join_program.h"
 #include "test/support/engines.h"
 
 namespace ronde::runtime {
@@ -24,100 +25,6 @@ namespace {
 using base::ReduceOp;
 using ::testing::HasSubstr;
 using testing::run_job;
-
-enum class Kind : std::uint8_t {
-  kSum,
-  kAverage,
-  kPrescaledMax,
-  kMin,
-  kProduct,
-  kWeighted,
-  kGroup,
-  kCompressed,
-  kBroadcast,
-  kAllgather,
-  kReduceScatter,
-  kAllToAll,
-  kBarrier,
-};
-constexpr int kKinds = 13;
-
-// What the ranks do: counts[x][r] is how often rank r submits tensor x in each round before it
-// joins; a round ends with the join of all.
-struct Program {
-  int ranks = 1;
-  int rounds = 1;
-  std::vector<Kind> kinds;
-  std::vector<std::int64_t> lengths;
-  std::vector<std::vector<std::vector<int>>> counts;  // [round][tensor][rank]
-  std::vector<bool> whole_steps;                      // by round: no rank joins inside a step
-  std::vector<base::JobShape> shape;                  // one
-
-  // The ranks of the k-th time, and one that takes part to the end.
-  [[nodiscard]] std::vector<int> present(int round, std::size_t tensor, int time) const {
-    std::vector<int> ranks_of;
-    for (int r = 0; r < ranks; ++r) {
-      if (count(round, tensor, r) > time) ranks_of.push_back(r);
-    }
-    return ranks_of;
-  }
-  [[nodiscard]] int count(int round, std::size_t tensor, int rank) const {
-    return counts[static_cast<std::size_t>(round)][tensor][static_cast<std::size_t>(rank)];
-  }
-  [[nodiscard]] int last(int round, std::size_t tensor) const {
-    const auto& of = counts[static_cast<std::size_t>(round)][tensor];
-    return static_cast<int>(std::max_element(of.begin(), of.end()) - of.begin());
-  }
-};
-
-// Exact in 16 bits, as sums and products are.
-float value_of(int rank, std::size_t tensor, int time, std::int64_t i) {
-  return static_cast<float>(
-      1 + (rank * 3 + static_cast<int>(tensor) + time + static_cast<int>(i % 5)) % 3);
-}
-double weight_of_join(int rank, int time) { return (rank + 2 * time) % 3 + 1; }
-
-Program draw_program(std::mt19937_64& random) {
-  const auto below = [&](std::uint64_t limit) { return static_cast<int>(random() % limit); };
-  Program program;
-  program.ranks = 1 + below(6);
-  program.rounds = 1 + below(2);
-  const int layout = below(5);
-  std::vector<std::int32_t> leaders;
-  for (int rank = 0; rank < program.ranks; ++rank) {
-    leaders.push_back(layout == 0   ? rank / 2 * 2
-                      : layout == 1 ? rank
-                      : layout == 2 ? std::min(rank, rank % 2)
-                                    : 0);
-  }
-  program.shape.push_back(base::JobShape::of_leaders(leaders).value());
-  const int tensors = 1 + below(6);
-  for (int x = 0; x < tensors; ++x) {
-    program.kinds.push_back(static_cast<Kind>(below(kKinds)));
-    program.lengths.push_back(below(3) == 0   ? 1 + below(3)
-                              : below(4) == 0 ? 9000 + below(100)
-                                              : 50 + below(200));
-  }
-  for (int round = 0; round < program.rounds; ++round) {
-    std::vector<int> steps;
-    std::vector<bool> partly;
-    for (int rank = 0; rank < program.ranks; ++rank) {
-      steps.push_back(below(6));
-      partly.push_back(below(3) == 0);
-    }
-    program.whole_steps.push_back(std::ranges::none_of(partly, [](bool one) { return one; }));
-    auto& counts = program.counts.emplace_back();
-    for (int x = 0; x < tensors; ++x) {
-      auto& of = counts.emplace_back();
-      for (int rank = 0; rank < program.ranks; ++rank) {
-        const auto r = static_cast<std::size_t>(rank);
-        // Some join in the middle of a step.
-        of.push_back(steps[r] + (partly[r] && below(2) == 0 ? 1 : 0));
-      }
-    }
-  }
-  return program;
-}
 
 // One operation of one rank under way.
 class Call {
@@ -140,7 +47,7 @@ class Call {
 
  private:
   [[nodiscard]] std::string name() const { return "t" + std::to_string(tensor_); }
-  [[nodiscard]] Kind kind() const { return program_.kinds[tensor_]; }
+  [[nodiscard]] JoinKind kind() const { return program_.kinds[tensor_]; }
   [[nodiscard]] std::int64_t length() const { return program_.lengths[tensor_]; }
   [[nodiscard]] std::int64_t rows(int rank) const { return (rank + length()) % 4; }
 
@@ -168,56 +75,56 @@ class Call {
     fill(length());
     Submission submission;
     switch (kind()) {
-      case Kind::kSum:
+      case JoinKind::kSum:
         return reduced(ReduceOp::kSum);
-      case Kind::kAverage:
+      case JoinKind::kAverage:
         return reduced(ReduceOp::kAverage);
-      case Kind::kPrescaledMax:
+      case JoinKind::kPrescaledMax:
         submission = reduced(ReduceOp::kMax);
         submission.signature.prescale = -2.0;
         return submission;
-      case Kind::kMin:
+      case JoinKind::kMin:
         return reduced(ReduceOp::kMin);
-      case Kind::kProduct:
+      case JoinKind::kProduct:
         submission = reduced(ReduceOp::kProduct);
         submission.signature.prescale = 0.5;
         return submission;
-      case Kind::kWeighted:
+      case JoinKind::kWeighted:
         submission = reduced(ReduceOp::kAverage);
         submission.signature.weighted = true;
         submission.weights = {weight_of_join(rank_, time_)};
         return submission;
-      case Kind::kCompressed:
+      case JoinKind::kCompressed:
         submission = reduced(ReduceOp::kSum);
         submission.signature.compression = base::Compression::kBf16;
         return submission;
-      case Kind::kGroup: {
+      case JoinKind::kGroup: {
         second_ = data_;
         std::vector<Submission> members{
             of(name() + "/a", Operation::kAllreduce, ReduceOp::kSum, data_),
             of(name() + "/b", Operation::kAllreduce, ReduceOp::kSum, second_)};
         return group_of(std::move(members)).value();
       }
-      case Kind::kBroadcast:
+      case JoinKind::kBroadcast:
         submission = of(name(), Operation::kBroadcast, ReduceOp::kSum, data_);
         submission.signature.root = program_.last(round_, tensor_);
         return submission;
-      case Kind::kAllgather:
+      case JoinKind::kAllgather:
         fill(rows(rank_));
         return of(name(), Operation::kAllgather, ReduceOp::kSum, data_);
-      case Kind::kReduceScatter:
+      case JoinKind::kReduceScatter:
         submission = of(name(), Operation::kReduceScatter, ReduceOp::kSum, data_);
         second_.assign(static_cast<std::size_t>(share(rank_)), -1.0F);
         submission.views[0].output = reinterpret_cast<std::byte*>(second_.data());
         return submission;
-      case Kind::kAllToAll:
+      case JoinKind::kAllToAll:
         for (int to = 0; to < program_.ranks; ++to) submission.splits.push_back(sent(rank_, to));
         fill(std::accumulate(submission.splits.begin(), submission.splits.end(), std::int64_t{0}));
         std::swap(splits_, submission.splits);
         submission = of(name(), Operation::kAllToAll, ReduceOp::kSum, data_);
         submission.splits = splits_;
         return submission;
-      case Kind::kBarrier:
+      case JoinKind::kBarrier:
         submission = testing::barrier_of(name());
         return submission;
     }
@@ -235,23 +142,23 @@ class Call {
 
   // What an operation that reduces should give for one element.
   [[nodiscard]] double reduced(std::int64_t i) const {
-    double result = kind() == Kind::kProduct ? 1.0 : 0.0;
+    double result = kind() == JoinKind::kProduct ? 1.0 : 0.0;
     double weights = 0.0;
     bool first = true;
     const auto present = program_.present(round_, tensor_, time_);
     for (const int rank : present) {
       const double value = value_of(rank, tensor_, time_, i);
       switch (kind()) {
-        case Kind::kPrescaledMax:
+        case JoinKind::kPrescaledMax:
           result = first ? -2.0 * value : std::max(result, -2.0 * value);
           break;
-        case Kind::kMin:
+        case JoinKind::kMin:
           result = first ? value : std::min(result, value);
           break;
-        case Kind::kProduct:
+        case JoinKind::kProduct:
           result *= 0.5 * value;
           break;
-        case Kind::kWeighted:
+        case JoinKind::kWeighted:
           weights += weight_of_join(rank, time_);
           result += weight_of_join(rank, time_) * value;
           break;
@@ -260,8 +167,8 @@ class Call {
       }
       first = false;
     }
-    if (kind() == Kind::kWeighted) return result / weights;
-    return kind() == Kind::kAverage ? result / static_cast<double>(present.size()) : result;
+    if (kind() == JoinKind::kWeighted) return result / weights;
+    return kind() == JoinKind::kAverage ? result / static_cast<double>(present.size()) : result;
   }
 
   [[nodiscard]] std::string differs(std::span<const float> got,
@@ -287,26 +194,26 @@ class Call {
                        work_->output.size() / sizeof(float));
     };
     switch (kind()) {
-      case Kind::kBarrier:
+      case JoinKind::kBarrier:
         return "";
-      case Kind::kBroadcast:
+      case JoinKind::kBroadcast:
         for (std::int64_t i = 0; i < length(); ++i) {
           expected.push_back(value_of(program_.last(round_, tensor_), tensor_, time_, i));
         }
         return differs(data_, expected);
-      case Kind::kAllgather:
+      case JoinKind::kAllgather:
         for (const int rank : present) {
           for (std::int64_t i = 0; i < rows(rank); ++i) {
             expected.push_back(value_of(rank, tensor_, time_, i));
           }
         }
         return differs(result(), expected);
-      case Kind::kReduceScatter:
+      case JoinKind::kReduceScatter:
         for (std::int64_t i = 0; i < share(rank_); ++i) {
           expected.push_back(reduced(before(rank_) + i));
         }
         return differs(second_, expected);
-      case Kind::kAllToAll: {
+      case JoinKind::kAllToAll: {
         std::vector<std::int64_t> received(static_cast<std::size_t>(program_.ranks), 0);
         for (const int from : present) {
           std::int64_t first = 0;
@@ -321,7 +228,7 @@ class Call {
       }
       default:
         for (std::int64_t i = 0; i < length(); ++i) expected.push_back(reduced(i));
-        if (kind() != Kind::kGroup) return differs(data_, expected);
+        if (kind() != JoinKind::kGroup) return differs(data_, expected);
         return differs(data_, expected) + differs(second_, expected);
     }
   }

@@ -347,8 +347,6 @@ class Engine(EngineTimeline):
 
     def _join(self) -> _Flight:
         """Submits this rank's join."""
-        if self._dropped:
-            self._release_dropped()
         work = ctypes.c_void_p()
         with self._lock:
             call(LIBRARY.ronde_join_async, self._handle(), ctypes.byref(work), tensor="join")
