@@ -125,7 +125,6 @@ Result<Engine::WorkPtr> Engine::join(bool will_wait) {
   RONDE_RETURN_IF_ERROR(usable());
   Submission submission;
   submission.name = "join";
-  submission.signature.operation = Operation::kBarrier;
   submission.joins = true;
   submission.views.clear();
   const auto tensor = std::make_shared<LocalTensor>(std::move(submission));

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import threading
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 import numpy
 
@@ -19,11 +19,6 @@ class _Hosts(NamedTuple):
     cross_rank: int
     cross_size: int
     homogeneous: bool
-
-
-# The operations that name_of() numbers.
-_NUMBERED = ("allreduce", "grouped_allreduce", "reducescatter", "grouped_reducescatter", "allgather",
-             "grouped_allgather", "broadcast", "alltoall", "barrier", "object")
 
 
 class _Job:
@@ -111,14 +106,17 @@ def name_in(unnamed: "Optional[collections.Counter[str]]", operation: str, name:
         return f"{operation}.noname.{numbers[operation]}"
 
 
-def agree_on_numbers() -> None:
+def numbers() -> dict[str, int]:
+    """How many operations without a name there were of each kind."""
+    with _job.lock:
+        return dict(_job.unnamed)
+
+
+def number_from(others: Iterable[dict[str, int]]) -> None:
     """After a join, where ranks have called other numbers of operations: those without a name go on from one number."""
     with _job.lock:
-        mine = numpy.array([_job.unnamed[operation] for operation in _NUMBERED], dtype=numpy.int64)
-    current_engine().allreduce("ronde.numbers", mine, Op.MAX).wait()
-    with _job.lock:
-        for operation, number in zip(_NUMBERED, mine):
-            _job.unnamed[operation] = int(number)
+        for one in others:
+            _job.unnamed |= collections.Counter(one)  # the higher of both
 
 
 def rank() -> int:

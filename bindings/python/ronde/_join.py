@@ -2,7 +2,8 @@
 """The end of a rank's steps where the ranks have other numbers of them."""
 from __future__ import annotations
 
-from ._job import agree_on_numbers, current_engine
+from ._job import current_engine, number_from, numbers
+from ._objects import allgather_object
 
 
 def join(device: int = -1) -> int:
@@ -11,5 +12,5 @@ def join(device: int = -1) -> int:
     with RONDE_JOIN_AVERAGE=all, over all as Horovod's do. Until then this rank submits nothing; a broadcast from it,
     and what lies in the memory of GPUs, is an error on the others. device: ignored."""
     last = current_engine().join().wait()
-    agree_on_numbers()
+    number_from(allgather_object(numbers(), "numbers after a join"))
     return last
