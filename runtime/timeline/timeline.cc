@@ -120,9 +120,11 @@ void Timeline::run() {
   std::uint64_t lost = 0;
   for (bool more = true; more;) {
     more = take(events, lost);
-    if (failure_.ok()) failure_ = write(events, lost);
+    const bool writes = failure_.ok();
+    if (writes) failure_ = write(events, lost);
     events.clear();
-    if (failure_.ok() || !on_.exchange(false)) continue;
+    if (!writes || failure_.ok()) continue;
+    on_.store(false, std::memory_order_relaxed);
     if (times_ != nullptr) times_->measure_with(nullptr);
     log_.error(failure_.message() + ": the timeline ends here, and the job goes on without it");
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,7 +15,7 @@ using base::Nanoseconds;
 
 namespace {
 
-// The rows of a rank; those of tensors and of marks follow.
+// The rows of a rank; those of tensors and of marks follow behind kFirstFreeRow.
 constexpr std::int64_t kRowOfBatches = 0;
 constexpr std::int64_t kRowOfPhases = 1;
 constexpr std::int64_t kFirstFreeRow = 1 + std::int64_t{collectives::kBatchPhases};
@@ -25,7 +26,11 @@ constexpr std::array<std::string_view, collectives::kBatchPhases> kPhaseNames{
 constexpr std::size_t kMostRows = 4096;
 constexpr std::string_view kRowOfTheRest = "other tensors";
 
-void append_number(std::string& text, std::int64_t number) { text += std::to_string(number); }
+void append_number(std::string& text, std::int64_t number) {
+  std::array<char, 24> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  text.append(digits.data(), end.ptr);
+}
 
 // In microseconds, as the format has them.
 void append_time(std::string& text, Nanoseconds time) {
@@ -34,10 +39,10 @@ void append_time(std::string& text, Nanoseconds time) {
   if (negative) text += '-';
   append_number(text, whole / 1000);
   const std::int64_t rest = whole % 1000;
-  const char digits[] = {'.', static_cast<char>('0' + rest / 100),
-                         static_cast<char>('0' + rest / 10 % 10),
-                         static_cast<char>('0' + rest % 10)};
-  text.append(digits, sizeof(digits));
+  const std::array<char, 4> digits{'.', static_cast<char>('0' + rest / 100),
+                                   static_cast<char>('0' + rest / 10 % 10),
+                                   static_cast<char>('0' + rest % 10)};
+  text.append(digits.data(), digits.size());
 }
 
 // "ALLREDUCE", as Horovod's timeline calls it.
@@ -49,11 +54,28 @@ std::string upper_case(std::string_view name) {
   return upper;
 }
 
-std::string waiting_name(const TracedTensor& tensor, std::int32_t rank) {
-  if (tensor.waited_for == kWaitedForOtherHosts) return "wait for other hosts";
-  if (tensor.waited_for == kWaitedForUnknown) return "wait for others";
-  if (tensor.waited_for == rank) return "negotiate";  // this rank was the last
-  return "wait for rank " + std::to_string(tensor.waited_for);
+// The same for a name whenever it is written: another engine of this process may write the same
+// file, and so does this one when it is started again. FNV-1a; viewers read 32 bits.
+std::int64_t number_of_row(std::string_view name) {
+  std::uint64_t hash = 0xCBF29CE484222325;
+  for (const char letter : name) {
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3;
+  }
+  constexpr std::uint64_t kMostBits = 0x7FFFFFFF;
+  return std::max(kFirstFreeRow, static_cast<std::int64_t>((hash ^ (hash >> 32)) & kMostBits));
+}
+
+void append_waiting(std::string& text, const TracedTensor& tensor, std::int32_t rank) {
+  if (tensor.waited_for == kWaitedForOtherHosts) {
+    text += "wait for other hosts";
+  } else if (tensor.waited_for == kWaitedForUnknown) {
+    text += "wait for others";
+  } else if (tensor.waited_for == rank) {
+    text += "negotiate";  // this rank was the last
+  } else {
+    text += "wait for rank ";
+    append_number(text, tensor.waited_for);
+  }
 }
 
 }  // namespace
@@ -113,12 +135,19 @@ void TraceLines::add_span(std::string& text, const Span& span) const {
   text += "}}\n";
 }
 
+// Rows are shown in the order in which they are named.
 void TraceLines::name_row(std::string& text, std::int64_t row, std::string_view name) {
-  text += R"({"name":"thread_name","ph":"M","pid":)";
-  append_number(text, rank_);
-  text += R"(,"tid":)";
-  append_number(text, row);
-  text += R"(,"args":{"name":)" + json_text(name) + "}}\n";
+  const auto about = [&](std::string_view kind, const std::string& argument) {
+    text += R"({"name":")";
+    text += kind;
+    text += R"(","ph":"M","pid":)";
+    append_number(text, rank_);
+    text += R"(,"tid":)";
+    append_number(text, row);
+    text += R"(,"args":{)" + argument + "}}\n";
+  };
+  about("thread_name", "\"name\":" + json_text(name));
+  about("thread_sort_index", "\"sort_index\":" + std::to_string(rows_.size()));
 }
 
 std::int64_t TraceLines::row_of(std::string& text, const std::string& name) {
@@ -127,33 +156,53 @@ std::int64_t TraceLines::row_of(std::string& text, const std::string& name) {
   if (rows_.size() >= kMostRows && name != kRowOfTheRest) {
     return row_of(text, std::string(kRowOfTheRest));
   }
-  const std::int64_t row = kFirstFreeRow + static_cast<std::int64_t>(rows_.size());
+  const std::int64_t row = number_of_row(name);
   rows_.emplace(name, row);
   name_row(text, row, name);
   return row;
 }
 
+// There are hundreds of these in each step of a training: what is the same in every step is made
+// once.
+const TraceLines::TensorRow& TraceLines::tensor_row(std::string& text, const TracedTensor& tensor) {
+  auto& rows = tensor_rows_[static_cast<std::size_t>(tensor.operation)];
+  const auto found = rows.find(tensor.name);
+  if (found != rows.end()) return found->second;
+  const std::string operation(name_of(tensor.operation));
+  const std::int64_t row = row_of(text, operation + "." + tensor.name);
+  const std::string begin = R"({"ph":"X","pid":)" + std::to_string(rank_) + R"(,"tid":)" +
+                            std::to_string(row) + R"(,"cat":")";
+  const std::string category = upper_case(operation);
+  TensorRow made{begin + "NEGOTIATE_" + category + R"(","name":")",
+                 begin + R"(QUEUE","name":"queue)",
+                 begin + category + R"(","name":")" + operation + R"(","args":{"batch":)"};
+  if (rows.size() >= kMostRows) return unnamed_ = std::move(made);
+  return rows.emplace(tensor.name, std::move(made)).first->second;
+}
+
+void TraceLines::append_span(std::string& text, Instant begin, Instant end) const {
+  text += R"(,"ts":)";
+  append_time(text, begin + offset_);
+  text += R"(,"dur":)";
+  append_time(text, std::max(end - begin, Nanoseconds(0)));
+  text += "}\n";
+}
+
 void TraceLines::add(std::string& text, const TracedTensor& tensor) {
-  const std::int64_t row = row_of(text, std::string(name_of(tensor.operation)) + "." + tensor.name);
-  const std::string category = upper_case(name_of(tensor.operation));
-  std::string of_batch = "\"batch\":" + std::to_string(tensor.batch);
-  if (!tensor.ok) of_batch += ",\"failed\":true";
-  add_span(text, {.name = waiting_name(tensor, rank_),
-                  .category = "NEGOTIATE_" + category,
-                  .row = row,
-                  .begin = tensor.submitted,
-                  .end = tensor.decided});
-  add_span(text, {.name = "queue",
-                  .category = "QUEUE",
-                  .row = row,
-                  .begin = tensor.decided,
-                  .end = tensor.began});
-  add_span(text, {.name = name_of(tensor.operation),
-                  .category = category,
-                  .row = row,
-                  .begin = tensor.began,
-                  .end = tensor.ended,
-                  .arguments = of_batch + ",\"bytes\":" + std::to_string(tensor.bytes)});
+  const TensorRow& row = tensor_row(text, tensor);
+  text += row.waits;
+  append_waiting(text, tensor, rank_);
+  text += '"';
+  append_span(text, tensor.submitted, tensor.decided);
+  text += row.queues;
+  text += '"';
+  append_span(text, tensor.decided, tensor.began);
+  text += row.moves;
+  append_number(text, static_cast<std::int64_t>(tensor.batch));
+  text += R"(,"bytes":)";
+  append_number(text, tensor.bytes);
+  text += tensor.ok ? "}" : R"(,"failed":true})";
+  append_span(text, tensor.began, tensor.ended);
 }
 
 void TraceLines::add(std::string& text, const TracedBatch& batch) {

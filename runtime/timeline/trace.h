@@ -80,10 +80,18 @@ class TraceLines {
 
  private:
   struct Span;
+  // How the lines of a tensor begin.
+  struct TensorRow {
+    std::string waits;  // up to the name of whom it waits for
+    std::string queues;
+    std::string moves;  // up to the number of the batch
+  };
   void add(std::string& text, const TracedTensor& tensor);
   void add(std::string& text, const TracedBatch& batch);
   void add(std::string& text, const TracedMark& mark);
   void add(std::string& text, const TracedLoss& loss);
+  const TensorRow& tensor_row(std::string& text, const TracedTensor& tensor);
+  void append_span(std::string& text, base::Instant begin, base::Instant end) const;
   void add_span(std::string& text, const Span& span) const;
   void begin_event(std::string& text, char kind, std::int64_t row, std::string_view name,
                    base::Instant at) const;
@@ -94,6 +102,8 @@ class TraceLines {
   const base::Nanoseconds offset_;
   const bool cycles_;
   std::unordered_map<std::string, std::int64_t> rows_;
+  std::array<std::unordered_map<std::string, TensorRow>, base::kOperations.size()> tensor_rows_;
+  TensorRow unnamed_;  // of the last tensor that found no room there
 };
 
 }  // namespace ronde::runtime

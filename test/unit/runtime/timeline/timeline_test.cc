@@ -215,6 +215,27 @@ TEST_F(Timelines, StartedTwiceItHasBothPartsAndNothingBetween) {
   EXPECT_EQ(with(all, "cat", "ALLREDUCE").size(), 2U * 2U * 3U);
 }
 
+// A row has one name, whatever came first when the timeline was started.
+TEST_F(Timelines, RowsKeepTheirNamesInEveryPart) {
+  testing::run_job(1, [&](int, Engine& engine) {
+    for (const char* order : {"ab", "ba"}) {
+      ASSERT_TRUE(engine.start_timeline(path_, false).ok());
+      for (const char name : std::string(order)) {
+        std::vector<float> data(10, 1.0F);
+        auto work = engine.submit(allreduce_of(std::string(1, name), data));
+        ASSERT_TRUE(work.ok());
+        EXPECT_TRUE(engine.wait(**work).ok());
+      }
+      ASSERT_TRUE(engine.stop_timeline().ok());
+    }
+  });
+  std::map<int, std::set<std::string>> names;
+  for (const json& row : with(events(), "name", "thread_name")) {
+    names[row.at("tid").get<int>()].insert(row.at("args").at("name").get<std::string>());
+  }
+  for (const auto& [row, of_row] : names) EXPECT_EQ(of_row.size(), 1U) << row;
+}
+
 TEST_F(Timelines, HasTheMarksOfTheProgram) {
   const std::string name = "a \"name\" with \\ and \xff";
   testing::run_job(1, [&](int, Engine& engine) {
