@@ -164,6 +164,7 @@ class Messages {
   base::Result<int> copy_piece(const OperationPtr& operation, Finished& finished);
   void end_hopeless(Finished& finished) RONDE_REQUIRES(mutex_);
   bool end_if_hopeless(const OperationPtr& operation, Finished& finished) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] bool has_ended(std::int32_t other) const RONDE_REQUIRES(mutex_);
   [[nodiscard]] base::Status hopeless(const Operation& operation) const RONDE_REQUIRES(mutex_);
 
   // ---- messages_late.cc ----

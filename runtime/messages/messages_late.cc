@@ -60,16 +60,18 @@ std::string Messages::text_of_work(const Work& work) const {
 
 // ---- ranks that have closed their engines ----
 
+// Whether nothing more comes from that rank; what this rank sends to itself counts, too.
+bool Messages::has_ended(std::int32_t other) const {
+  if (other == me_) return shut_;
+  if (peers_[base::narrow<std::size_t>(other)].ended) return true;
+  // Its first record would be in a channel that is there before it says that it closes.
+  const bool closes =
+      context_.board.message_words(other).closing.load(std::memory_order_seq_cst) != 0;
+  return closes && context_.board.message_place(other, me_).load(std::memory_order_seq_cst) == 0;
+}
+
 // An error where this can never be finished, since the other rank has closed its engine.
 Status Messages::hopeless(const Operation& operation) const {
-  const auto ended = [this](std::int32_t other) RONDE_REQUIRES(mutex_) {
-    if (other == me_) return shut_;
-    const Peer& peer = peers_[base::narrow<std::size_t>(other)];
-    // Its first record would be in a channel that is there before it says that it closes.
-    const bool closes =
-        context_.board.message_words(other).closing.load(std::memory_order_seq_cst) != 0;
-    return peer.ended || (closes && context_.board.message_place(other, me_).load() == 0);
-  };
   const auto closed = [&](std::int32_t other, const std::string& how) {
     return Status::error(Code::kClosed, text_of(operation) + ": " +
                                             base::ranks_phrase({rank_at(other)}) +
@@ -83,13 +85,12 @@ Status Messages::hopeless(const Operation& operation) const {
     return closed(operation.peer, operation.sends ? "without receiving it" : "meanwhile");
   }
   if (operation.peer >= 0) {
-    return ended(operation.peer) ? closed(operation.peer, "without sending it") : Status();
+    return has_ended(operation.peer) ? closed(operation.peer, "without sending it") : Status();
   }
   for (std::int32_t other = 0; other < context_.board.ranks(); ++other) {
-    if (!ended(other) && (other != me_ || context_.board.ranks() == 1)) return {};
+    if (!has_ended(other)) return {};
   }
-  return Status::error(Code::kClosed,
-                       text_of(operation) + ": all other ranks have closed their engines");
+  return Status::error(Code::kClosed, text_of(operation) + ": all ranks have closed their engines");
 }
 
 bool Messages::end_if_hopeless(const OperationPtr& operation, Finished& finished) {
@@ -122,6 +123,11 @@ std::string Messages::late_text(const Operation& operation, Instant now,
                      std::to_string(context_.rank) + ": ";
   if (operation.peer < 0) {
     text += "no rank has sent it";
+    std::vector<std::int32_t> ended;
+    for (std::int32_t other = 0; other < context_.board.ranks(); ++other) {
+      if (has_ended(other)) ended.push_back(rank_at(other));
+    }
+    if (!ended.empty()) text += ", and " + base::ranks_phrase(ended) + " closed before that";
   } else if (operation.state == State::kWaits) {
     text += "rank " + std::to_string(rank_at(operation.peer)) +
             (operation.sends ? " has not received it" : " has not sent it");

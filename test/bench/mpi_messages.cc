@@ -119,7 +119,13 @@ void run(const ronde::bench::Options& options) {
   for (const std::int64_t size : options.sizes) measure(rows, options, size, samples);
   by_kernel.close();
   engine.close();
-  if (rank == 0) ronde::bench::print(samples, 2, options.json);
+  if (rank != 0) return;
+  if (options.json) return ronde::bench::print(samples, 2, true);
+  for (const ronde::bench::Sample& sample : samples) {
+    std::printf("bytes=%lld contender=%s repetition=%d one_way_us=%.3f\n",
+                static_cast<long long>(sample.bytes), sample.contender.c_str(), sample.repetition,
+                sample.median_us);
+  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ from ._group_core import GroupCore
 from ._group_tensors import Landing, described
 from ._group_work import GroupWork
 from ._tensors import contiguous, require_host
+from ._work_answers import note_source
 
 
 class PairWork(GroupWork):
@@ -70,6 +71,7 @@ class GroupPairs(GroupCore):
 
         def finish(flights: list[_Flight]) -> list[torch.Tensor]:
             sources.append(_messages.source_of(flights[0]))
+            note_source(tensor, sources[0])
             return [landing.land()]
 
         work = self._begin_pair(flight, finish, source, absence)

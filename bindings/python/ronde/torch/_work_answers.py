@@ -3,8 +3,8 @@
 
 PyTorch 2.15 hands a program a holder of a work that a back end in Python has made. It passes on wait() and get_future()
 alone: is_completed() is False for ever, so that a loop around it never ends, and is_success() is True of one that
-failed. Here these also look at the work's future. Of other back ends' works they say what they have always said: those
-that are not done are asked once more, to the same end.
+failed; and it knows no _source_rank(). Here these also look at the work's future. Of other back ends' works they say
+what they have always said: those that are not done are asked once more, to the same end.
 """
 from __future__ import annotations
 
@@ -39,11 +39,24 @@ def _error(work: Work) -> Optional[Exception]:
     return None
 
 
+_sources: Any = None  # by the tensor into which a message was received last: who had sent it
+
+
+def note_source(tensor: torch.Tensor, rank: int) -> None:
+    if _sources is not None:
+        _sources[tensor] = rank
+
+
 def install() -> None:
     """Does nothing a second time."""
+    global _sources  # pylint: disable=global-statement
     is_completed, is_success, exception, result = Work.is_completed, Work.is_success, Work.exception, Work.result
+    source_rank = Work._source_rank
     if getattr(is_completed, "__module__", "") == __name__:
         return
+
+    from torch.utils.weak import WeakTensorKeyDictionary  # pylint: disable=import-outside-toplevel; 1.13 has none
+    _sources = WeakTensorKeyDictionary()
 
     def completed(self: Work) -> bool:
         return is_completed(self) or _future(self) is not None
@@ -63,4 +76,14 @@ def install() -> None:
                 raise
             return future.value()
 
+    def source(self: Work) -> int:
+        try:
+            return source_rank(self)
+        except RuntimeError:
+            rank = _sources.get((self.get_future().wait() or [None])[0])
+            if rank is None:
+                raise
+            return rank
+
+    Work._source_rank = source
     Work.is_completed, Work.is_success, Work.exception, Work.result = completed, success, error, results
