@@ -109,6 +109,7 @@ bool Messages::end_if_hopeless(const OperationPtr& operation, Finished& finished
 
 void Messages::end_hopeless(Finished& finished) {
   std::vector<OperationPtr> all;
+  all.reserve(in_flight_.size());
   for (const auto& [id, each] : in_flight_) all.push_back(each);
   for (const OperationPtr& each : all) end_if_hopeless(each, finished);
 }

@@ -30,6 +30,15 @@ PeerCopy::Way PeerCopy::way_to(std::int32_t from, bool in_arena) {
   return way;
 }
 
+namespace {
+
+// An address that the sender has written on the board.
+void* pointer_to(std::uint64_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): it was one there
+}
+
+}  // namespace
+
 // A pid means another process where ranks are in different containers, but then that one has not
 // begun at the same time.
 PeerCopy::Way PeerCopy::find_way_to(std::int32_t from) const {
@@ -46,9 +55,7 @@ Result<Copied> PeerCopy::copy(const Place& place, ChannelWords& channel, std::by
                               std::size_t bytes) const {
   PeerWords words(board_, place.from, channel);
   if (place.way == Way::kMemory) {
-    const auto copy = [&] {
-      std::memcpy(to, reinterpret_cast<const std::byte*>(place.address), bytes);
-    };
+    const auto copy = [&] { std::memcpy(to, pointer_to(place.address), bytes); };
     return PeerProtocol(words).read(copy) ? Copied::kAll : Copied::kTakenBack;
   }
   bool copied = true;
@@ -71,7 +78,7 @@ bool PeerCopy::read_process(const Place& place, std::byte* to, std::size_t bytes
   std::size_t done = 0;
   while (done < bytes) {
     const iovec here{to + done, bytes - done};
-    const iovec there{reinterpret_cast<void*>(place.address + done), bytes - done};
+    const iovec there{pointer_to(place.address + done), bytes - done};
     const ssize_t read = ::process_vm_readv(pid, &here, 1, &there, 1, 0);
     if (read > 0) {
       done += static_cast<std::size_t>(read);

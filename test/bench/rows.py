@@ -9,7 +9,6 @@ the same memory traffic with no runtime around it; for training it is twice the 
 run apart at the same time. Figures of other programs that were measured on another machine are shown
 and decide nothing.
 """
-
 import argparse
 import datetime
 import functools
@@ -19,6 +18,7 @@ import sys
 import time
 
 import cnn
+import messages
 import opening
 import servers
 import transports
@@ -275,16 +275,6 @@ class Bench:
         times = self.programs.data_plane(2, "64K,1M", "--cold")
         yield from (beside(f"cold caches, {size_text(size)}, to MPI", times, size, "mpi") for size in (64 * KIB, MIB))
 
-    def rows_messages(self):
-        times = self.programs.messages("8,4K,64K,1M,64M")
-        for size in sorted({size for size, _ in times}):
-            name = f"message one way, {size_text(size)}"
-            yield beside(f"{name}, to MPI", times, size, "mpi")
-            if size >= MIB:
-                yield beside(f"{name}, to memcpy", times, size, "memcpy")
-                yield beside(f"{name}, to one out of a Buffer", times, size, "ronde-buffer")
-                yield beside(f"{name}, to the kernel's copy", times, size, "ronde-kernel")
-
     def rows_hosts_data_plane(self):
         for hosts in HOSTS:
             times = self.programs.data_plane(hosts, HOSTS_SIZES)
@@ -322,8 +312,7 @@ GROUPS = {
     "cnn-hosts": Bench.rows_cnn_hosts,
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
-    "cold": Bench.rows_cold,
-    "messages": Bench.rows_messages,
+    "cold": Bench.rows_cold, "messages": messages.rows,
     "latency": Bench.rows_latency,
     "waits": Bench.rows_waits,
     "overlap": Bench.rows_overlap,

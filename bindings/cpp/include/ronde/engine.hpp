@@ -49,7 +49,7 @@ struct EngineDeleter {
 //
 // Thread safety: any number of threads may use an Engine at once; constructor, move, close() and
 // destructor are one thread's, while no other is inside.
-class Engine {
+class Engine : public detail::MessageCalls<Engine> {
  public:
   // Joins the job of whatever started this process (ronde_engine_open of ronde.h says which; over
   // MPI it starts MPI if the program has not); alone it is a job of one. Blocks until every rank
@@ -308,49 +308,6 @@ class Engine {
     return last;
   }
 
-  // ---- messages between two ranks ----
-  // By rank and tag, of any size, beside the operations of all ranks ("messages" in ronde.h). Both
-  // ranks name the same type and number of elements.
-  //   engine.send(1, 0, std::span(activations)).wait();           on rank 0
-  //   engine.recv(0, 0, std::span(activations)).wait();           on rank 1
-  template <TensorSpan R>
-  Work send(int rank, std::int64_t tag, R&& data,
-            std::source_location where = std::source_location::current()) {
-    return start(ronde_send_async,
-                 detail::message_of(rank, tag, detail::Memory(detail::span_of(data)), where));
-  }
-  template <TensorRange R>
-  void send_blocking(int rank, std::int64_t tag, R&& data,
-                     std::source_location where = std::source_location::current()) {
-    const ronde_message message =
-        detail::message_of(rank, tag, detail::Memory(detail::span_of(data)), where);
-    detail::ErrorSlot error;
-    error.throw_if(ronde_send(get(), &message, &error));
-  }
-  template <OutputSpan R>
-  Work recv(int rank, std::int64_t tag, R&& data,
-            std::source_location where = std::source_location::current()) {
-    return start(ronde_recv_async,
-                 detail::message_of(rank, tag, detail::Memory(detail::span_of(data)), where));
-  }
-  template <OutputRange R>
-  void recv_blocking(int rank, std::int64_t tag, R&& data,
-                     std::source_location where = std::source_location::current()) {
-    receive(rank, tag, detail::Memory(detail::span_of(data)), where);
-  }
-  // From whoever sends first with this tag: Work::source() says who that was, which the blocking
-  // form returns.
-  template <OutputSpan R>
-  Work recv_any(std::int64_t tag, R&& data,
-                std::source_location where = std::source_location::current()) {
-    return recv(RONDE_ANY_RANK, tag, data, where);
-  }
-  template <OutputRange R>
-  int recv_any_blocking(std::int64_t tag, R&& data,
-                        std::source_location where = std::source_location::current()) {
-    return receive(RONDE_ANY_RANK, tag, detail::Memory(detail::span_of(data)), where);
-  }
-
   // ---- groups and barriers of a device ----
   template <typename T>
   Work grouped_allreduce(const std::vector<NamedDeviceSpan<T>>& tensors, Op op = average,
@@ -488,20 +445,6 @@ class Engine {
     detail::ErrorSlot error;
     error.throw_if(call(get(), &request, &error));
   }
-  using MessageCall = ronde_status(ronde_engine*, const ronde_message*, ronde_work**,
-                                   ronde_error**);
-  Work start(MessageCall* call, const ronde_message& message) {
-    return detail::start(call, get(), &message);
-  }
-  int receive(int rank, std::int64_t tag, const detail::Memory& memory,
-              const std::source_location& where) {
-    const ronde_message message = detail::message_of(rank, tag, memory, where);
-    std::int32_t source = 0;
-    detail::ErrorSlot error;
-    error.throw_if(ronde_recv(get(), &message, &source, &error));
-    return source;
-  }
-
   // A call that waits hands out the work all the same if it holds the result.
   Work fetch(AsyncCall* call, const ronde_request& request) { return start(call, request); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How spans become messages between two ranks. Included by ronde.hpp.
+// Messages between two ranks, as calls of an Engine. Included by ronde.hpp.
 #pragma once
 
 #include <ronde/ronde.h>
@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <ronde/range.hpp>
 #include <ronde/requests.hpp>
+#include <ronde/types.hpp>
+#include <ronde/work.hpp>
 #include <source_location>
 
 namespace ronde::detail {
@@ -26,5 +28,66 @@ inline ronde_message message_of(int rank, std::int64_t tag, const Memory& memory
   message.line = static_cast<std::int32_t>(where.line());
   return message;
 }
+
+// What ronde::Engine has for them: a message goes by rank and tag, has any size, and travels beside
+// the operations of all ranks ("messages" in ronde.h). Both ranks name the same type and number of
+// elements.
+//   engine.send(1, 0, std::span(activations)).wait();           on rank 0
+//   engine.recv(0, 0, std::span(activations)).wait();           on rank 1
+template <typename Engine>
+class MessageCalls {
+ public:
+  template <TensorSpan R>
+  Work send(int rank, std::int64_t tag, R&& data,
+            std::source_location where = std::source_location::current()) {
+    const ronde_message message = message_of(rank, tag, Memory(span_of(data)), where);
+    return start(ronde_send_async, handle(), &message);
+  }
+  template <TensorRange R>
+  void send_blocking(int rank, std::int64_t tag, R&& data,
+                     std::source_location where = std::source_location::current()) {
+    const ronde_message message = message_of(rank, tag, Memory(span_of(data)), where);
+    ErrorSlot error;
+    error.throw_if(ronde_send(handle(), &message, &error));
+  }
+  template <OutputSpan R>
+  Work recv(int rank, std::int64_t tag, R&& data,
+            std::source_location where = std::source_location::current()) {
+    const ronde_message message = message_of(rank, tag, Memory(span_of(data)), where);
+    return start(ronde_recv_async, handle(), &message);
+  }
+  template <OutputRange R>
+  void recv_blocking(int rank, std::int64_t tag, R&& data,
+                     std::source_location where = std::source_location::current()) {
+    receive(message_of(rank, tag, Memory(span_of(data)), where));
+  }
+  // From whoever sends first with this tag: Work::source() says who that was, which the blocking
+  // form returns.
+  template <OutputSpan R>
+  Work recv_any(std::int64_t tag, R&& data,
+                std::source_location where = std::source_location::current()) {
+    return recv(RONDE_ANY_RANK, tag, data, where);
+  }
+  template <OutputRange R>
+  int recv_any_blocking(std::int64_t tag, R&& data,
+                        std::source_location where = std::source_location::current()) {
+    return receive(message_of(RONDE_ANY_RANK, tag, Memory(span_of(data)), where));
+  }
+
+ protected:
+  MessageCalls() = default;
+  ~MessageCalls() = default;
+  MessageCalls(MessageCalls&&) = default;
+  MessageCalls& operator=(MessageCalls&&) = default;
+
+ private:
+  ronde_engine* handle() { return static_cast<Engine&>(*this).get(); }
+  int receive(const ronde_message& message) {
+    std::int32_t source = 0;
+    ErrorSlot error;
+    error.throw_if(ronde_recv(handle(), &message, &source, &error));
+    return source;
+  }
+};
 
 }  // namespace ronde::detail

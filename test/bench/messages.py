@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of messages between two ranks: one way, half of there and back. They decide nothing."""
+from report import MIB, Row, size_text, spread
+
+
+def beside(name, times, size, yardstick):
+    ronde, theirs = times[size, "ronde"], times[size, yardstick]
+    return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"), theirs.over(ronde))
+
+
+def rows(bench):
+    times = bench.programs.messages("8,4K,64K,1M,64M")
+    for size in sorted({size for size, _ in times}):
+        name = f"message one way, {size_text(size)}"
+        yield beside(f"{name}, to MPI", times, size, "mpi")
+        if size >= MIB:
+            yield beside(f"{name}, to memcpy", times, size, "memcpy")
+            yield beside(f"{name}, to one out of a Buffer", times, size, "ronde-buffer")
+            yield beside(f"{name}, to the kernel's copy", times, size, "ronde-kernel")
