@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     const DistributedDataset batches = strategy.distribute(data.batch(128).prefetch(1));
     StrategyModel model([] { return TwoBranches(); });
     StrategyOptimizer sgd(model, {.momentum = 0.9}, {.schedule = {.learning_rate = 0.02}});
-    const auto step = [&](ReplicaContext& here, const StepBatch& mine) {
+    const auto step = [&](Replica& here, const StepBatch& mine) {
       const Batch& part = mine.parts[0];
       here.tape().begin();
       const Tensor outputs = model(here.tape().borrow(part.shape, part.inputs));

@@ -47,7 +47,7 @@ struct Gan {
   StrategyOptimizer of_discriminator{discriminator, kAdam, options};
 
   // A step of a replica; each returns the loss over its samples.
-  double teach_discriminator(ReplicaContext& here, const StepBatch& mine, std::uint64_t seed) {
+  double teach_discriminator(Replica& here, const StepBatch& mine, std::uint64_t seed) {
     const Batch& part = mine.parts.front();
     Tape& tape = here.tape();
     tape.begin({.training = false});
@@ -62,7 +62,7 @@ struct Gan {
     of_discriminator.minimize(here, loss);
     return loss.value.item();
   }
-  double teach_generator(ReplicaContext& here, const StepBatch& mine, std::uint64_t seed) {
+  double teach_generator(Replica& here, const StepBatch& mine, std::uint64_t seed) {
     const Batch& part = mine.parts.front();
     here.tape().begin();
     const Tensor judged = discriminator(generator(noise(here.tape(), seed, part.samples)));
@@ -77,7 +77,7 @@ struct Gan {
 double distance(Strategy& strategy, const StrategyModel& generator, const Images& images) {
   std::vector<std::uint32_t> samples(256);
   std::iota(samples.begin(), samples.end(), 0U);
-  const auto made = strategy.run([&](ReplicaContext& here) {
+  const auto made = strategy.run([&](Replica& here) {
     here.tape().begin({.training = false});
     return Array::of(mean(generator(noise(here.tape(), 0, samples)), 0));
   });
@@ -100,7 +100,7 @@ int learn(Strategy& strategy, std::size_t rounds) {
   std::uint64_t seed = 0;
   const auto mean_of = [&](auto teach) {
     ++seed;  // new noise in each step
-    const auto step = [&](ReplicaContext& here, const StepBatch& mine) {
+    const auto step = [&](Replica& here, const StepBatch& mine) {
       return (gan.*teach)(here, mine, seed);
     };
     return strategy.reduce(ReduceOp::kSum, strategy.run(step, batches.batch()));

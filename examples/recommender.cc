@@ -180,9 +180,9 @@ Fit fit(trainer::Tape& tape, const trainer::Model& model, const std::vector<floa
 }
 
 void train(const Settings& settings, std::optional<server::Tasks> tasks) {
-  Network network;  // outlives the engine, which reads its gradients
-  ronde::Engine engine;
-  trainer::Replica replica(engine);
+  Network network;  // outlives the strategy, whose engine reads its gradients
+  trainer::MultiWorkerMirrored strategy({.say = [](const std::string&) {}});
+  trainer::Replica& replica = strategy.replica(0);
   const auto rank = static_cast<std::size_t>(replica.rank());
   const auto ranks = static_cast<std::size_t>(replica.size());
   if (tasks) tasks->index = static_cast<std::uint32_t>(rank);
@@ -193,7 +193,7 @@ void train(const Settings& settings, std::optional<server::Tasks> tasks) {
   }
   const trainer::Model model(network);
   trainer::Sgd sgd(model.parameters());
-  trainer::DistributedOptimizer ring(engine, model.parameters(), {}, sgd,
+  trainer::DistributedOptimizer ring(replica.engine(), model.parameters(), {}, sgd,
                                      {.schedule = {.learning_rate = settings.learning_rate}});
   ring.broadcast_state();
   Table table(settings, tasks, replica);

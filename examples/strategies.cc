@@ -39,7 +39,7 @@ std::pair<double, double> loop(Strategy& strategy, const Dataset& data, std::siz
   DistributedEpoch batches = strategy.distribute(data).epoch(0);
   for (std::size_t i = 0; i < steps && batches.next(); ++i) {
     const auto losses = strategy.run(
-        [&](ReplicaContext& here, const StepBatch& mine) {
+        [&](Replica& here, const StepBatch& mine) {
           const Batch& part = mine.parts.front();
           Tape& tape = here.tape();
           tape.begin();

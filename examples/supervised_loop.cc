@@ -15,13 +15,13 @@ static int train(Strategy& strategy, SupervisorOptions chief, std::size_t epochs
                          {.schedule = {.learning_rate = 0.001}});
   model.compile(adam, classification_loss);
   chief.flags = {{"data", data.settings()}};
-  const auto replica = [&](const TrainingReplica& one) {
-    Supervisor supervisor(one.replica(), one.model, one.optimizer, chief);
+  const auto replica = [&](Replica& here) {
+    Supervisor supervisor(here, model.here(), adam.of(here), chief);
     supervisor.managed_session([&] {
       for (std::size_t epoch = supervisor.epoch(); epoch < epochs; ++epoch) {
-        Epoch batches = one.shard(data).epoch(epoch, supervisor.step_in_epoch());
+        Epoch batches = here.shard(data).epoch(epoch, supervisor.step_in_epoch());
         while (const StepBatch* batch = batches.next()) {
-          one.learner.step(*batch, epoch);  // custom_loop.cc has what it does
+          model.learner().step(*batch, epoch);  // custom_loop.cc has what it does
           supervisor.step_done();
           if (supervisor.should_stop()) return;  // SIGTERM at any rank: all stop after this step
         }
@@ -30,11 +30,11 @@ static int train(Strategy& strategy, SupervisorOptions chief, std::size_t epochs
     });
     if (supervisor.is_chief() && !supervisor.stopped()) {
       std::printf("steps=%ju param_hash=%s\n", std::uintmax_t{supervisor.global_step()},
-                  one.model.parameter_hash().c_str());
+                  model.parameter_hash().c_str());
     }
     return supervisor.exit_code();  // 75: stopped and saved, start it again
   };
-  return model.train(replica).values().front();
+  return strategy.run(replica).values().front();
 }
 
 int main(int argc, char** argv) {

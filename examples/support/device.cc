@@ -70,9 +70,9 @@ int train_on_device(trainer::Strategy& strategy, trainer::DeviceMath& math,
                     const trainer::FashionMnist& images, const trainer::Training& training,
                     const trainer::RunSettings& run) {
   const trainer::DeviceSgd sgd{step.distributed.schedule.learning_rate, step.optimizer.momentum};
-  const auto codes = strategy.run([&](trainer::ReplicaContext& here) {
+  const auto codes = strategy.run([&](trainer::Replica& here) {
     std::unique_ptr<trainer::DeviceLearner> learner;
-    trainer::succeed_on_all(here.replica(), [&] {
+    trainer::succeed_on_all(here, [&] {
       learner =
           std::make_unique<trainer::DeviceLearner>(here.engine(), math, model, sgd, images.train);
       learner->evaluate_on(images.test);

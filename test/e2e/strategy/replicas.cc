@@ -63,7 +63,7 @@ std::unique_ptr<Sequential> network() {
   return layers;
 }
 
-void step(ReplicaContext& here, const StrategyModel& model, StrategyOptimizer& sgd,
+void step(Replica& here, const StrategyModel& model, StrategyOptimizer& sgd,
           const StepBatch& mine) {
   const Batch& part = mine.parts.front();
   here.tape().begin();
@@ -83,7 +83,7 @@ std::string fed(Strategy& strategy, const std::string& way) {
   StrategyModel model(network);
   StrategyOptimizer sgd(model, {}, kOptions);
   for (const DistributedBatch& batch : feed(strategy, way, kBatch).epoch(0)) {
-    strategy.run([&](ReplicaContext& here, const StepBatch& mine) { step(here, model, sgd, mine); },
+    strategy.run([&](Replica& here, const StepBatch& mine) { step(here, model, sgd, mine); },
                  batch);
   }
   return model.parameter_hash();
@@ -100,10 +100,10 @@ void print_bits(Strategy& strategy) {
   for (std::size_t i = 0; i < predicted.outputs.size(); ++i) {
     sum += static_cast<double>(i) * predicted.outputs[i];
   }
-  const auto mean = strategy.reduce(
-      ReduceOp::kMean, strategy.run([](ReplicaContext& here) { return 1.0 * here.rank(); }));
-  const Array ranks = strategy.gather(strategy.run(
-      [](ReplicaContext& here) { return Array{{1}, {static_cast<float>(here.rank())}}; }));
+  const auto mean = strategy.reduce(ReduceOp::kMean,
+                                    strategy.run([](Replica& here) { return 1.0 * here.rank(); }));
+  const Array ranks = strategy.gather(
+      strategy.run([](Replica& here) { return Array{{1}, {static_cast<float>(here.rank())}}; }));
   const std::string shards = fed(strategy, "shards");
   const std::string chief = fed(strategy, "chief");
   const std::string own = fed(strategy, "own");
@@ -116,21 +116,21 @@ void print_bits(Strategy& strategy) {
   std::printf("\n");
 }
 
-void save(const Strategy& strategy, const std::string& logdir, std::size_t most_steps) {
+void save(Strategy& strategy, const std::string& logdir, std::size_t most_steps) {
   StrategyModel model(network);
   StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam}, kOptions);
   model.compile(adam, classification_loss);
   const Dataset data = images(kBatch);
-  const auto steps = model.train([&](const TrainingReplica& one) {
+  const auto steps = strategy.run([&](Replica& here) {
     std::uint64_t taken = 0;
-    Supervisor supervisor(one.replica(), one.model, one.optimizer, {.logdir = logdir});
+    Supervisor supervisor(here, model.here(), adam.of(here), {.logdir = logdir});
     supervisor.managed_session([&] {
       std::vector<std::unique_ptr<Callback>> owned;
-      owned.push_back(std::make_unique<SaveCheckpoints>(supervisor, one.learner));
+      owned.push_back(std::make_unique<SaveCheckpoints>(supervisor, model.learner()));
       FitOptions options{.epochs = 1, .most_steps = most_steps};
       go_on(options, supervisor);
       Callback* const callbacks[] = {owned.front().get()};
-      taken = fit(one.replica(), one.learner, one.shard(data), options, callbacks).steps;
+      taken = fit(here, model.learner(), model.shard(data), options, callbacks).steps;
     });
     return taken;
   });
@@ -153,9 +153,8 @@ void print_feed(Strategy& strategy, const std::string& way, std::size_t steps) {
   for (std::uint64_t epoch = 0; taken < steps; ++epoch) {
     DistributedEpoch batches = data.epoch(epoch);
     while (taken < steps && batches.next()) {
-      strategy.run(
-          [&](ReplicaContext& here, const StepBatch& mine) { step(here, model, sgd, mine); },
-          batches.batch());
+      strategy.run([&](Replica& here, const StepBatch& mine) { step(here, model, sgd, mine); },
+                   batches.batch());
       ++taken;
     }
   }

@@ -2,13 +2,24 @@
 // Runs a function as every rank of a job inside this process.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <ronde/ronde.hpp>
 #include <thread>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/strategy.h"
+
 namespace ronde::trainer {
+
+// One rank of a job inside this process, as MultiWorkerMirrored is in a process of its own.
+class JobRank final : public Strategy {
+ public:
+  JobRank(const LocalJob& job, int rank)
+      : Strategy({.name = "JobRank", .open = [&](std::size_t) { return Engine(job, rank); }}) {}
+  [[nodiscard]] Engine& engine() { return replica(0).engine(); }
+};
 
 // Throws what the lowest rank threw that threw.
 inline void run_ranks(int ranks, const std::function<void(const LocalJob&, int)>& body) {

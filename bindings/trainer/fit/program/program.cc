@@ -102,7 +102,7 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
 // the rest of a job when the first rank fails.
 [[noreturn]] void fail_together(const std::string& program, Strategy& strategy,
                                 const AgreedError& error) {
-  const int first = strategy.context(0).rank();
+  const int first = strategy.replica(0).rank();
   const bool ours = error.speaker() >= first &&
                     error.speaker() < first + static_cast<int>(strategy.local_replicas());
   if (ours || error.speaker() == AgreedError::kEveryRank) {
@@ -110,7 +110,7 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
                 error.what());
   }
   try {
-    strategy.run([](ReplicaContext& here) { here.engine().barrier_blocking("program/failed"); });
+    strategy.run([](Replica& here) { here.engine().barrier_blocking("program/failed"); });
   } catch (const std::exception&) {
     exit_now(error.exit_code());  // the message is out, which is all that matters now
   }
@@ -119,17 +119,17 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
 
 // A task of a job with servers is no rank.
 std::string name_of(Strategy& strategy) {
-  return strategy.is_served() ? "" : std::to_string(strategy.context(0).rank());
+  return strategy.is_served() ? "" : std::to_string(strategy.replica(0).rank());
 }
 
 int run_under(Strategy& strategy, const FlagTable& flags,
               const std::function<int(Strategy&)>& body) {
   try {
     const Scope scope(strategy);
-    strategy.run([&](ReplicaContext& here) { require_same_flags(here.replica(), flags.values()); });
+    strategy.run([&](Replica& here) { require_same_flags(here, flags.values()); });
     const int exit_code = body(strategy);
     strategy.finish();
-    strategy.run([](ReplicaContext& here) { here.engine().close(); });
+    strategy.run([](Replica& here) { here.engine().close(); });
     return exit_code;
   } catch (const AgreedError& error) {
     fail_together(flags.program(), strategy, error);

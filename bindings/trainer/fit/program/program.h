@@ -44,8 +44,8 @@ int run_program(int argc, char** argv, FlagTable& flags, const std::function<int
 template <typename Call>
 [[nodiscard]] auto on_all_processes(Strategy& strategy, const Call& call) {
   std::optional<decltype(call())> result;
-  strategy.run([&](ReplicaContext& here) {
-    succeed_on_all(here.replica(), [&] {
+  strategy.run([&](Replica& here) {
+    succeed_on_all(here, [&] {
       if (here.local() == 0) result.emplace(call());
     });
   });

@@ -33,7 +33,7 @@ void print(const std::string& line) { std::cout << line << '\n' << std::flush; }
 
 // One training on this replica.
 struct Here {
-  ReplicaContext& replica;
+  Replica& replica;
   Learner& learner;
   const Training& training;
   const RunSettings& settings;
@@ -54,7 +54,7 @@ class Callbacks {
       : chief_(here.replica.is_chief()),
         progress_(chief_ ? &std::cout : nullptr,
                   chief_ && stderr_is_terminal() ? &std::cerr : nullptr),
-        lines_(here.replica.replica(), here.learner, here.settings.log_every,
+        lines_(here.replica, here.learner, here.settings.log_every,
                chief_ || here.learner.served() != nullptr ? &std::cout : nullptr,
                step_lines(here.training)) {
     all_ = {&progress_, &history_, &lines_};
@@ -63,7 +63,7 @@ class Callbacks {
     const RunSettings& settings = here.settings;
     const Say say = chief_ ? Say(print) : Say();
     if (!supervisor.logdir().empty()) {
-      log_.emplace(here.replica.replica(), here.learner,
+      log_.emplace(here.replica, here.learner,
                    LogMetrics::Options{
                        .directory = supervisor.logdir(),
                        .every = settings.log_every == 0 ? 50 : settings.log_every,
@@ -164,7 +164,7 @@ void plot(const std::string& file, std::span<const double> losses) {
 
 // The line of results; empty: it was stopped before the end.
 std::optional<std::string> train_and_score(const Here& here) {
-  Replica& replica = here.replica.replica();
+  Replica& replica = here.replica;
   const RunSettings& settings = here.settings;
   const ronde_statistics before = here.replica.engine().statistics();
   const FitOptions options = options_of(here);
@@ -188,7 +188,7 @@ std::optional<std::string> train_and_score(const Here& here) {
 }
 
 int score_checkpoints(const Here& here, const Model& model) {
-  if (here.replica.replica().size() != 1) {
+  if (here.replica.size() != 1) {
     throw AgreedError("--job evaluate is one replica beside the training: leave out --replicas", 0,
                       kExitConfiguration);
   }
@@ -200,7 +200,7 @@ int score_checkpoints(const Here& here, const Model& model) {
       {.directory = here.settings.supervisor.logdir,
        .idle_seconds = here.settings.idle_seconds,
        .say = print},
-      tensors, [&] { return evaluate(here.replica.replica(), here.learner, here.test); });
+      tensors, [&] { return evaluate(here.replica, here.learner, here.test); });
   print("checkpoints_scored=" + std::to_string(scored));
   return 0;
 }
@@ -211,7 +211,7 @@ int look_on(const Here& here) {
   served.begin();
   for (bool last = false; !last;) {
     last = served.stopped() != Stop::kNo;
-    const Metrics scores = evaluate(here.replica.replica(), here.learner, here.test);
+    const Metrics scores = evaluate(here.replica, here.learner, here.test);
     print(step_lines(here.training).of(served.global_step(), scores));
     if (!last) std::this_thread::sleep_for(std::chrono::seconds(1));
   }
@@ -224,26 +224,29 @@ void begin(const Here& here) {
   print(here.replica.strategy().description() + '\n' + here.replica.engine().describe());
 }
 
-int supervise(const TrainingReplica& one, const Training& training, const RunSettings& settings) {
-  const Dataset data = one.shard(training.data);
-  const Dataset test = one.here.shard_to_score(training.test);
-  Here here{one.here, one.learner, training, settings, data, test};
-  if (settings.evaluates) return score_checkpoints(here, one.model);
+int supervise(Replica& replica, StrategyModel& model, const Training& training,
+              const RunSettings& settings) {
+  const Dataset data = model.shard(training.data);
+  const Dataset test = replica.shard_to_score(training.test);
+  Learner& learner = model.learner();
+  Here here{replica, learner, training, settings, data, test};
+  if (settings.evaluates) return score_checkpoints(here, model.here());
   begin(here);
-  if (one.here.strategy().only_evaluates()) return look_on(here);
-  if (ServedPath* const served = one.learner.served(); served != nullptr && served->reads_data()) {
+  if (replica.strategy().only_evaluates()) return look_on(here);
+  if (ServedPath* const served = learner.served(); served != nullptr && served->reads_data()) {
     served->alike("data", data.settings());
   }
   SupervisorOptions duties = settings.supervisor;
   duties.flags = training.same;
   duties.flags.emplace_back("data", data.settings());
-  Supervisor supervisor(one.replica(), one.model, one.optimizer, duties);
+  DistributedOptimizer& optimizer = model.optimizer().of(replica);
+  Supervisor supervisor(replica, model.here(), optimizer, duties);
   here.supervisor = &supervisor;
-  here.schedule = one.optimizer.options().schedule;
+  here.schedule = optimizer.options().schedule;
   supervisor.managed_session([&] {
     if (auto line = train_and_score(here)) supervisor.finish(std::move(*line));
   });
-  const bool prints = one.here.is_chief() || one.here.strategy().is_served();
+  const bool prints = replica.is_chief() || replica.strategy().is_served();
   if (supervisor.result() && prints) print(*supervisor.result());
   return supervisor.exit_code();
 }
@@ -251,13 +254,13 @@ int supervise(const TrainingReplica& one, const Training& training, const RunSet
 }  // namespace
 
 int train(StrategyModel& model, const Training& training, const RunSettings& settings) {
-  return model.train([&](const TrainingReplica& one) { return supervise(one, training, settings); })
+  return model.strategy()
+      .run([&](Replica& here) { return supervise(here, model, training, settings); })
       .values()
       .front();
 }
 
-int train(ReplicaContext& here, Learner& learner, const Training& training,
-          const RunSettings& settings) {
+int train(Replica& here, Learner& learner, const Training& training, const RunSettings& settings) {
   const Dataset data = here.shard(training.data);
   const Dataset test = here.shard_to_score(training.test);
   const Here one{here, learner, training, settings, data, test};

@@ -35,8 +35,7 @@ struct Training {
 // the ranks end with different parameters or the picture cannot be written.
 int train(StrategyModel& model, const Training& training, const RunSettings& settings);
 // The same for a learner of the program's own, in a step of a strategy: nothing is saved or logged.
-int train(ReplicaContext& here, Learner& learner, const Training& training,
-          const RunSettings& settings);
+int train(Replica& here, Learner& learner, const Training& training, const RunSettings& settings);
 
 // An SVG of the losses by epoch, from 1. Pure.
 [[nodiscard]] std::string loss_picture(std::span<const double> losses);

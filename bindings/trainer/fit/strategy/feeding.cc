@@ -82,7 +82,7 @@ class FromChief final : public DistributedEpoch::Reader {
   }
   bool next(Parts& parts) override {
     const StepBatch* const all = epoch_ ? epoch_->next() : nullptr;
-    strategy_.run([&](ReplicaContext& here) {
+    strategy_.run([&](Replica& here) {
       std::vector<char> bytes;
       std::vector<std::int64_t> splits(strategy_.num_replicas_in_sync(), 0);
       for (std::size_t rank = 0; here.is_chief() && rank < splits.size(); ++rank) {
@@ -127,8 +127,8 @@ class FromChief final : public DistributedEpoch::Reader {
 DistributedDataset Strategy::distribute(const Dataset& data) {
   require_usable("distribute()");
   std::vector<Dataset> shards;
-  shards.reserve(contexts_.size());
-  for (const auto& one : contexts_) shards.push_back(one->shard(data));
+  shards.reserve(replicas_.size());
+  for (const auto& one : replicas_) shards.push_back(one->shard(data));
   return DistributedDataset([shards](std::uint64_t epoch, std::size_t first_step) {
     return std::make_unique<OwnParts>(shards, epoch, first_step);
   });
@@ -136,7 +136,7 @@ DistributedDataset Strategy::distribute(const Dataset& data) {
 
 DistributedDataset Strategy::distribute_from_chief(const Dataset& data) {
   require_usable("distribute_from_chief()");
-  static_cast<void>(contexts_.front()->shard(data));  // throws where it cannot be cut
+  static_cast<void>(replicas_.front()->shard(data));  // throws where it cannot be cut
   return DistributedDataset([this, data](std::uint64_t epoch, std::size_t first_step) {
     return std::make_unique<FromChief>(*this, data, epoch, first_step);
   });
@@ -145,14 +145,14 @@ DistributedDataset Strategy::distribute_from_chief(const Dataset& data) {
 DistributedDataset Strategy::distribute_from(
     const std::function<Dataset(const InputContext&)>& input) {
   require_usable("distribute_from()");
-  const auto pipeline = static_cast<std::size_t>(contexts_.front()->rank()) / contexts_.size();
+  const auto pipeline = static_cast<std::size_t>(replicas_.front()->rank()) / replicas_.size();
   const Dataset data = input({.num_input_pipelines = processes(),
                               .input_pipeline_id = pipeline,
-                              .num_replicas_in_sync = replicas_});
+                              .num_replicas_in_sync = size_});
   std::vector<Dataset> shards;
-  shards.reserve(contexts_.size());
-  for (std::size_t i = 0; i < contexts_.size(); ++i) {
-    shards.push_back(data.shard(i, contexts_.size()));
+  shards.reserve(replicas_.size());
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    shards.push_back(data.shard(i, replicas_.size()));
   }
   return DistributedDataset([this, shards, pipeline](std::uint64_t epoch, std::size_t first_step) {
     return std::make_unique<OwnInput>(*this, shards, epoch, static_cast<std::uint32_t>(pipeline),

@@ -250,7 +250,7 @@ MultiWorkerMirrored::MultiWorkerMirrored(const MultiWorkerOptions& options)
                 .open = of_workers(options),
                 .threads = threads_of(options.threads, options.replicas),
                 .bytes_per_pack = options.bytes_per_pack}) {
-  const Engine& engine = context(0).engine();
+  const Engine& engine = replica(0).engine();
   description_ += ": " + std::to_string(processes()) + " workers, " +
                   std::to_string(engine.size()) + " replicas, communication " +
                   choice(engine, options.communication);

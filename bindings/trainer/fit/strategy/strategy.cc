@@ -16,8 +16,8 @@ namespace {
 
 // What is current on this thread.
 struct Current {
-  Strategy* strategy = nullptr;       // of the innermost scope
-  ReplicaContext* replica = nullptr;  // in a step
+  Strategy* strategy = nullptr;  // of the innermost scope
+  Replica* replica = nullptr;    // in a step
 };
 
 Current& current() {
@@ -41,39 +41,9 @@ Around around(const Shape& shape, std::size_t axis) {
 
 }  // namespace
 
-ReplicaContext::ReplicaContext(Strategy& strategy, std::size_t local, Engine engine)
-    : strategy_(strategy),
-      local_(local),
-      engine_(std::move(engine)),
-      replica_(engine_, strategy.parts_.shares_variables, strategy.parts_.is_chief),
-      tape_(strategy.parts_.threads) {}
-
-Dataset ReplicaContext::shard_to_score(const Dataset& data) const {
-  return strategy_.is_served() ? data.shard(0, 1) : shard(data);
-}
-
-Dataset ReplicaContext::shard(const Dataset& data, std::size_t parts) const {
-  const std::size_t replicas = strategy_.num_replicas_in_sync();
-  try {
-    if (strategy_.reads_data() && data.samples().value_or(replicas) < replicas) {
-      throw TrainerError("the data set has " + std::to_string(*data.samples()) + " samples, and " +
-                         strategy_.name() + " has " + std::to_string(replicas) +
-                         " replicas: give each of them one, or use fewer replicas");
-    }
-    if (!strategy_.is_served()) {
-      return data.shard(static_cast<std::size_t>(rank()), replicas, parts);
-    }
-    const std::size_t worker = strategy_.parts_.worker;
-    return worker < replicas ? data.shard(worker, replicas, parts).alone()
-                             : data.shard(0, 1, replicas);
-  } catch (const TrainerError& error) {  // the same on all replicas
-    throw AgreedError(error.what(), 0, kExitConfiguration);
-  }
-}
-
 bool in_step() noexcept { return current().replica != nullptr; }
 
-ReplicaContext& current_replica() {
+Replica& current_replica() {
   if (current().replica != nullptr) return *current().replica;
   throw TrainerError("this is no replica's thread: call it in a step, under Strategy::run()");
 }
@@ -86,7 +56,7 @@ SumOverRanks sum_over_replicas() {
         kExitConfiguration);
   }
   return [](std::span<double> sums) {
-    current_replica().replica().allreduce("strategy/statistics", sums, Reduction::kSum);
+    current_replica().allreduce("strategy/statistics", sums, Reduction::kSum);
   };
 }
 
@@ -106,21 +76,21 @@ Scope::~Scope() { current().strategy = before_; }
 Strategy::Strategy(Parts parts)
     : description_(parts.name),
       parts_(std::move(parts)),
-      contexts_(parts_.replicas),
+      replicas_(parts_.replicas),
       gradients_(parts_.replicas),
       threads_(parts_.replicas) {
   threads_.run(
       [this](std::size_t local) {
-        contexts_[local].reset(new ReplicaContext(*this, local, parts_.open(local)));
+        replicas_[local].reset(new Replica(*this, local, parts_.open(local)));
       },
       [](std::size_t /*local*/) {});
   parts_.open = nullptr;
-  replicas_ = static_cast<std::size_t>(contexts_.front()->engine_.size());
+  size_ = static_cast<std::size_t>(replicas_.front()->engine().size());
 }
 
 Strategy::~Strategy() {
   // Engines close together, each on its replica's thread.
-  threads_.run([this](std::size_t local) { contexts_[local].reset(); }, [](std::size_t) {});
+  threads_.run([this](std::size_t local) { replicas_[local].reset(); }, [](std::size_t) {});
 }
 
 void Strategy::require_usable(const char* call) const {
@@ -137,7 +107,7 @@ void Strategy::require_usable(const char* call) const {
                      ended_ + "): make a new one, with models of its own");
 }
 
-void Strategy::on_replicas(const std::function<void(ReplicaContext&)>& body) {
+void Strategy::on_replicas(const std::function<void(Replica&)>& body) {
   require_usable("run()");
   try {
     threads_.run(
@@ -151,27 +121,27 @@ void Strategy::on_replicas(const std::function<void(ReplicaContext&)>& body) {
             }
           };
           const Here here{std::exchange(current().strategy, this)};
-          current().replica = contexts_[local].get();
-          body(*contexts_[local]);
+          current().replica = replicas_[local].get();
+          body(*replicas_[local]);
         },
-        [this](std::size_t local) { end_replica(*contexts_[local]); });
+        [this](std::size_t local) { end_replica(*replicas_[local]); });
   } catch (const AgreedError&) {
     throw;
   } catch (const std::exception& error) {
-    if (replicas_ > 1) ended_ = error.what();
+    if (size_ > 1) ended_ = error.what();
     throw;
   } catch (...) {
-    if (replicas_ > 1) ended_ = "an exception of another kind";
+    if (size_ > 1) ended_ = "an exception of another kind";
     throw;
   }
 }
 
 // In the handler of its exception. The others may wait for this replica, or will: without its
 // engine they get an error.
-void Strategy::end_replica(ReplicaContext& replica) const {
-  if (replicas_ == 1) return;
+void Strategy::end_replica(Replica& replica) const {
+  if (size_ == 1) return;
   try {
-    replica.engine_.close();
+    replica.engine().close();
   } catch (const std::exception&) {  // of what was under way
     return;
   }
@@ -196,7 +166,7 @@ DistributedOptions Strategy::completed(DistributedOptions options, std::size_t l
 
 // Each replica sums every so manieth tensor of all of them, between two barriers.
 void Strategy::sum_gradients(std::size_t local, std::span<Parameter* const> parameters) {
-  Engine& engine = contexts_[local]->engine_;
+  Engine& engine = replicas_[local]->engine();
   gradients_[local].clear();
   for (const Parameter* const one : parameters) gradients_[local].push_back(one->gradient());
   engine.barrier_blocking("strategy/sum");
@@ -212,7 +182,7 @@ double Strategy::reduce(ReduceOp op, const PerReplica<double>& values) {
   require_usable("reduce()");
   double sum = 0.0;
   for (const double one : over_processes("reduce", values.values())) sum += one;
-  return op == ReduceOp::kMean ? sum / static_cast<double>(replicas_) : sum;
+  return op == ReduceOp::kMean ? sum / static_cast<double>(size_) : sum;
 }
 
 // The arrays of all replicas. Sides other than `free_axis` must agree.

@@ -30,43 +30,10 @@
 
 namespace ronde::trainer {
 
-class Strategy;
-
-// A replica, as the step that runs on it sees it.
-//
-// Thread safety: belongs to the replica's thread.
-class ReplicaContext {
- public:
-  // Among all replicas in sync, and among those of this process.
-  [[nodiscard]] int rank() const { return replica_.rank(); }
-  [[nodiscard]] std::size_t local() const noexcept { return local_; }
-  // The first of all: it initialises, prints and saves.
-  [[nodiscard]] bool is_chief() const { return replica_.is_chief(); }
-  [[nodiscard]] Strategy& strategy() const noexcept { return strategy_; }
-  [[nodiscard]] Engine& engine() noexcept { return engine_; }
-  [[nodiscard]] Replica& replica() noexcept { return replica_; }
-  [[nodiscard]] Tape& tape() noexcept { return tape_; }
-  // This replica's part of a data set in batches: of each step's samples, cut into `parts`
-  // micro-batches. Throws TrainerError for fewer samples than replicas.
-  [[nodiscard]] Dataset shard(const Dataset& data, std::size_t parts = 1) const;
-  // Likewise of one that is evaluated or predicted for: all of it, where variables are on servers.
-  [[nodiscard]] Dataset shard_to_score(const Dataset& data) const;
-
- private:
-  friend class Strategy;
-  ReplicaContext(Strategy& strategy, std::size_t local, Engine engine);
-
-  Strategy& strategy_;
-  std::size_t local_;
-  Engine engine_;
-  Replica replica_;
-  Tape tape_;
-};
-
 // The replica whose thread this is. Throws TrainerError outside of Strategy::run(); in_step() says
 // whether that is so.
 [[nodiscard]] bool in_step() noexcept;
-[[nodiscard]] ReplicaContext& current_replica();
+[[nodiscard]] Replica& current_replica();
 // The strategy of the innermost Scope of this thread; Default where there is none.
 [[nodiscard]] Strategy& current_strategy();
 // For layers that normalise over the samples of all replicas: CnnOptions::sum_over_ranks.
@@ -106,24 +73,24 @@ class Strategy {
   // Replicas that train together, over all processes (the workers, where variables are on servers);
   // and those of this process.
   [[nodiscard]] std::size_t num_replicas_in_sync() const noexcept {
-    return parts_.workers != 0 ? parts_.workers : replicas_;
+    return parts_.workers != 0 ? parts_.workers : size_;
   }
-  [[nodiscard]] std::size_t local_replicas() const noexcept { return contexts_.size(); }
+  [[nodiscard]] std::size_t local_replicas() const noexcept { return replicas_.size(); }
   // Whether the first replica of all is in this process: the one that prints and saves.
-  [[nodiscard]] bool is_chief() const { return contexts_.front()->is_chief(); }
+  [[nodiscard]] bool is_chief() const { return replicas_.front()->is_chief(); }
 
-  // Calls step(ReplicaContext&, value...) on all replicas of this process at once, each with its
+  // Calls step(Replica&, value...) on all replicas of this process at once, each with its
   // own value of each argument, and returns what they return. All processes call it.
-  //   const auto losses = strategy.run([&](ReplicaContext& here, const StepBatch& batch) {...},
+  //   const auto losses = strategy.run([&](Replica& here, const StepBatch& batch) {...},
   //                                    batch);
   template <typename Step, typename... Values>
   auto run(Step&& step, const PerReplica<Values>&... values) {
-    using Result = std::invoke_result_t<Step&, ReplicaContext&, const Values&...>;
+    using Result = std::invoke_result_t<Step&, Replica&, const Values&...>;
     if constexpr (std::is_void_v<Result>) {
-      on_replicas([&](ReplicaContext& here) { step(here, values[here.local()]...); });
+      on_replicas([&](Replica& here) { step(here, values[here.local()]...); });
     } else {
       std::vector<std::optional<Result>> results(local_replicas());
-      on_replicas([&](ReplicaContext& here) {
+      on_replicas([&](Replica& here) {
         results[here.local()].emplace(step(here, values[here.local()]...));
       });
       std::vector<Result> all;
@@ -181,15 +148,18 @@ class Strategy {
   void require_usable(const char* call) const;
   // Whether replicas share the memory of their variables: only the first updates.
   [[nodiscard]] bool shares_variables() const noexcept { return parts_.shares_variables; }
+  [[nodiscard]] bool may_be_chief() const noexcept { return parts_.is_chief; }
+  // Which worker of those that share variables on servers this task is; as many as there are: none.
+  [[nodiscard]] std::size_t worker() const noexcept { return parts_.worker; }
   [[nodiscard]] int threads_per_replica() const noexcept { return parts_.threads; }
   // The options of an optimiser on this replica, with what the strategy has to say.
   [[nodiscard]] DistributedOptions completed(DistributedOptions options, std::size_t local);
-  [[nodiscard]] ReplicaContext& context(std::size_t local) { return *contexts_.at(local); }
+  [[nodiscard]] Replica& replica(std::size_t local) { return *replicas_.at(local); }
   // What every process has, one after the other. Collective over the processes.
   template <typename T>
   [[nodiscard]] std::vector<T> over_processes(const std::string& name, std::vector<T> mine) {
     if (processes() == 1) return mine;
-    return run([&](ReplicaContext& here) {
+    return run([&](Replica& here) {
              const std::vector<T> nothing;  // the first replica of each process speaks for it
              return here.engine().allgather_blocking("strategy/" + name,
                                                      here.local() == 0 ? mine : nothing);
@@ -197,7 +167,7 @@ class Strategy {
         .values()
         .front();
   }
-  [[nodiscard]] std::size_t processes() const noexcept { return replicas_ / contexts_.size(); }
+  [[nodiscard]] std::size_t processes() const noexcept { return size_ / replicas_.size(); }
 
  protected:
   struct Parts {
@@ -221,9 +191,8 @@ class Strategy {
   std::string description_;
 
  private:
-  friend class ReplicaContext;
-  void on_replicas(const std::function<void(ReplicaContext&)>& body);
-  void end_replica(ReplicaContext& replica) const;
+  void on_replicas(const std::function<void(Replica&)>& body);
+  void end_replica(Replica& replica) const;
   [[nodiscard]] std::vector<Array> everywhere(const PerReplica<Array>& values,
                                               std::optional<std::size_t> free_axis);
 
@@ -231,9 +200,9 @@ class Strategy {
 
   Parts parts_;
   const std::thread::id thread_ = std::this_thread::get_id();
-  std::size_t replicas_ = 0;
+  std::size_t size_ = 0;
   std::string ended_;  // by which error; empty: it has not
-  std::vector<std::unique_ptr<ReplicaContext>> contexts_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<std::vector<std::span<float>>> gradients_;  // of each replica, for cross_device
   ReplicaThreads threads_;
 };

@@ -57,24 +57,24 @@ StrategyOptimizer::StrategyOptimizer(StrategyModel& model, const OptimizerOption
     auto served = strategy.served_path(copy, how, *optimizer, complete);
     complete.served = served.get();
     auto distributed = std::make_unique<DistributedOptimizer>(
-        strategy.context(i).engine(), copy.parameters(), copy.statistics(), *optimizer, complete);
+        strategy.replica(i).engine(), copy.parameters(), copy.statistics(), *optimizer, complete);
     copies_.push_back(std::make_unique<Copy>(
         Copy{std::move(optimizer), std::move(served), std::move(distributed)}));
   }
   if (strategy.is_served()) return;  // the chief's own count, once it knows what it goes on from
-  strategy.run([this](ReplicaContext& here) { of(here).broadcast_state(); });
+  strategy.run([this](Replica& here) { of(here).broadcast_state(); });
 }
 
 StrategyOptimizer::~StrategyOptimizer() = default;
 
-DistributedOptimizer& StrategyOptimizer::of(const ReplicaContext& here) const {
+DistributedOptimizer& StrategyOptimizer::of(const Replica& here) const {
   if (&here.strategy() == &model_.strategy()) return *copies_[here.local()]->distributed;
   throw TrainerError("an optimiser of " + model_.strategy().name() + " is used in a step of " +
                          here.strategy().name() + kOneScope,
                      kExitConfiguration);
 }
 
-StepResult StrategyOptimizer::minimize(ReplicaContext& here, const Loss& loss) {
+StepResult StrategyOptimizer::minimize(Replica& here, const Loss& loss) {
   DistributedOptimizer& mine = of(here);
   mine.backward(here.tape(), loss);
   return mine.step();
@@ -100,10 +100,10 @@ void StrategyModel::begin() {
   }
 }
 
-const Model& StrategyModel::here() const {
-  if (!in_step()) return copies_.front().model;
-  const ReplicaContext& here = current_replica();
-  if (&here.strategy() == &strategy_) return copies_[here.local()].model;
+const StrategyModel::Copy& StrategyModel::copy_here() const {
+  if (!in_step()) return copies_.front();
+  const Replica& here = current_replica();
+  if (&here.strategy() == &strategy_) return copies_[here.local()];
   throw TrainerError("a model of " + strategy_.name() + " is used in a step of " +
                          here.strategy().name() + kOneScope,
                      kExitConfiguration);
@@ -126,20 +126,19 @@ void StrategyModel::compile(StrategyOptimizer& optimizer, const LossFunction& lo
   optimizer_ = &optimizer;
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     copies_[i].learner =
-        std::make_unique<HostLearner>(copies_[i].model, watched, optimizer.of(strategy_.context(i)),
+        std::make_unique<HostLearner>(copies_[i].model, watched, optimizer.of(strategy_.replica(i)),
                                       seed, strategy_.threads_per_replica());
   }
 }
 
-void StrategyModel::require_compiled(const char* call) const {
-  if (optimizer_ != nullptr) return;
-  throw TrainerError(std::string(call) + "() needs a loss and an optimiser: call compile() before",
+Learner& StrategyModel::learner() const {
+  if (optimizer_ != nullptr) return *copy_here().learner;
+  throw TrainerError("the model has neither loss nor optimiser yet: call compile() before",
                      kExitConfiguration);
 }
 
-TrainingReplica StrategyModel::training_of(ReplicaContext& here) {
-  Copy& copy = copies_[here.local()];
-  return {here, copy.model, optimizer_->of(here), *copy.learner};
+Dataset StrategyModel::shard(const Dataset& data) const {
+  return current_replica().shard(data, optimizer_->of(current_replica()).options().accumulate);
 }
 
 FitResult StrategyModel::fit(const Dataset& data, const FitOptions& options,
@@ -150,32 +149,34 @@ FitResult StrategyModel::fit(const Dataset& data, const FitOptions& options,
     counted.epochs += epochs_;
   }
   epochs_ = counted.epochs;
-  return train([&](const TrainingReplica& one) {
-           const auto owned = callbacks ? callbacks(one) : decltype(callbacks(one))();
-           std::vector<Callback*> called;
-           called.reserve(owned.size());
-           for (const auto& callback : owned) called.push_back(callback.get());
-           std::optional<Dataset> validated;
-           if (validation != nullptr) validated = one.here.shard_to_score(*validation);
-           return trainer::fit(one.replica(), one.learner, one.shard(data), counted, called,
-                               validated ? &*validated : nullptr);
-         })
+  return strategy_
+      .run([&](Replica& here) {
+        Learner& mine = learner();
+        const auto owned = callbacks ? callbacks(here) : decltype(callbacks(here))();
+        std::vector<Callback*> called;
+        called.reserve(owned.size());
+        for (const auto& callback : owned) called.push_back(callback.get());
+        std::optional<Dataset> validated;
+        if (validation != nullptr) validated = here.shard_to_score(*validation);
+        return trainer::fit(here, mine, shard(data), counted, called,
+                            validated ? &*validated : nullptr);
+      })
       .values()
       .front();
 }
 
 Metrics StrategyModel::evaluate(const Dataset& data) {
-  return train([&](const TrainingReplica& one) {
-           return trainer::evaluate(one.replica(), one.learner, one.here.shard_to_score(data));
-         })
+  return strategy_
+      .run([&](Replica& here) {
+        return trainer::evaluate(here, learner(), here.shard_to_score(data));
+      })
       .values()
       .front();
 }
 
 Predictions StrategyModel::predict(const Dataset& data) {
-  const auto parts = train([&](const TrainingReplica& one) {
-    return trainer::predict(one.replica(), one.learner, one.here.shard_to_score(data));
-  });
+  const auto parts = strategy_.run(
+      [&](Replica& here) { return trainer::predict(here, learner(), here.shard_to_score(data)); });
   Predictions mine;
   for (const Predictions& part : parts.values()) {
     mine.samples.insert(mine.samples.end(), part.samples.begin(), part.samples.end());
@@ -194,7 +195,7 @@ Predictions StrategyModel::predict(const Array& inputs, std::size_t batch) {
 // Processes with other arrays would each learn a part of their own ones.
 void StrategyModel::require_same(const Array& inputs, const std::vector<float>& answers) {
   if (optimizer_ != nullptr && strategy_.is_served()) {
-    ServedPath* const served = optimizer_->of(strategy_.context(0)).options().served;
+    ServedPath* const served = optimizer_->of(strategy_.replica(0)).options().served;
     served->alike("arrays", std::to_string(hash_of(inputs.values) ^ hash_of(answers)));
   }
   if (strategy_.processes() == 1) return;

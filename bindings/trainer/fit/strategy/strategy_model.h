@@ -43,8 +43,8 @@ class StrategyOptimizer {
   ~StrategyOptimizer();
 
   // In a step: goes back over the pass, waits for the sums, and updates.
-  StepResult minimize(ReplicaContext& here, const Loss& loss);
-  [[nodiscard]] DistributedOptimizer& of(const ReplicaContext& here) const;
+  StepResult minimize(Replica& here, const Loss& loss);
+  [[nodiscard]] DistributedOptimizer& of(const Replica& here) const;
   [[nodiscard]] const StrategyModel& model() const noexcept { return model_; }
 
  private:
@@ -53,23 +53,8 @@ class StrategyOptimizer {
   std::vector<std::unique_ptr<Copy>> copies_;
 };
 
-// What StrategyModel::train() gives each replica.
-struct TrainingReplica {
-  ReplicaContext& here;
-  const Model& model;
-  DistributedOptimizer& optimizer;
-  Learner& learner;
-
-  [[nodiscard]] Replica& replica() const { return here.replica(); }
-  // This replica's part of each batch, in as many micro-batches as the optimiser accumulates.
-  [[nodiscard]] Dataset shard(const Dataset& data) const {
-    return here.shard(data, optimizer.options().accumulate);
-  }
-};
-
 // The callbacks of a replica, made on its thread, on every replica alike.
-using CallbackMaker =
-    std::function<std::vector<std::unique_ptr<Callback>>(const TrainingReplica& replica)>;
+using CallbackMaker = std::function<std::vector<std::unique_ptr<Callback>>(Replica& here)>;
 
 // The guides' Model: that name is nn/model.h's, for one copy on one replica, which a loop without a
 // strategy and every optimiser use.
@@ -98,10 +83,12 @@ class StrategyModel {
   ~StrategyModel();
 
   [[nodiscard]] Strategy& strategy() const noexcept { return strategy_; }
+  // What compile() was given.
+  [[nodiscard]] StrategyOptimizer& optimizer() const { return *optimizer_; }
   // In a step: this replica's copy. Throws TrainerError on a replica of another strategy.
   Tensor operator()(const Tensor& input) const { return here()(input); }
   // This replica's copy in a step, and the first one otherwise.
-  [[nodiscard]] const Model& here() const;
+  [[nodiscard]] const Model& here() const { return copy_here().model; }
   [[nodiscard]] const std::vector<Parameter*>& parameters() const { return here().parameters(); }
   [[nodiscard]] std::string parameter_hash() const { return here().parameter_hash(); }
   [[nodiscard]] const Model& copy(std::size_t local) const { return copies_.at(local).model; }
@@ -134,13 +121,12 @@ class StrategyModel {
   }
   [[nodiscard]] Predictions predict(const Array& inputs, std::size_t batch);
 
-  // Runs `body` on each replica, with what it trains with: for a loop around fit(), as a
+  // In a step, once compiled: what takes this replica's steps, for a loop around fit(), as a
   // supervisor's session is.
-  template <typename Body>
-  auto train(Body&& body) {
-    require_compiled("train");
-    return strategy_.run([&](ReplicaContext& here) { return body(training_of(here)); });
-  }
+  [[nodiscard]] Learner& learner() const;
+  // In a step: this replica's part of each batch, in as many micro-batches as its optimiser
+  // accumulates.
+  [[nodiscard]] Dataset shard(const Dataset& data) const;
 
  private:
   struct Copy {
@@ -165,8 +151,7 @@ class StrategyModel {
   Dataset batches_of(const Array& inputs, const std::vector<float>& targets, std::size_t batch);
   void require_same(const Array& inputs, const std::vector<float>& answers);
   void begin();
-  void require_compiled(const char* call) const;
-  [[nodiscard]] TrainingReplica training_of(ReplicaContext& here);
+  [[nodiscard]] const Copy& copy_here() const;
 
   Strategy& strategy_;
   std::vector<Copy> copies_;

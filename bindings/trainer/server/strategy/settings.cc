@@ -168,8 +168,8 @@ void add_server_flags(FlagTable& table, ServerSettings& settings) {
 namespace {
 
 Tasks tasks_of_job(std::uint32_t servers) {
-  Engine engine;  // for the addresses alone
-  Replica replica(engine);
+  MultiWorkerMirrored ranks({.say = [](const std::string& /*choice*/) {}});  // for addresses alone
+  Replica& replica = ranks.replica(0);
   Tasks tasks = tasks_of_ranks(replica, servers);
   replica.barrier("server/tasks");
   return tasks;

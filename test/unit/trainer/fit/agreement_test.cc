@@ -47,8 +47,8 @@ std::vector<AgreedFailure> errors_with_speakers(int ranks,
                                                 const std::function<void(Replica&, int)>& body) {
   std::vector<AgreedFailure> errors(static_cast<std::size_t>(ranks), kNoFailure);
   run_ranks(ranks, [&](const LocalJob& job, int rank) {
-    Engine engine(job, rank);
-    Replica replica(engine);
+    JobRank strategy(job, rank);
+    Replica& replica = strategy.replica(0);
     try {
       body(replica, rank);
     } catch (const AgreedError& error) {

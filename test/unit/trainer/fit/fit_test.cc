@@ -128,8 +128,9 @@ std::vector<std::string> errors_of(int ranks, const MakeModel& make_model) {
     const Images images = toy_data(40, 1);
     auto network = make_model(rank);
     const Model model(*network);
-    Engine engine(job, rank);
-    Replica replica(engine);
+    JobRank strategy(job, rank);
+    Replica& replica = strategy.replica(0);
+    Engine& engine = strategy.engine();
     Sgd sgd(model.parameters());
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     HostLearner learner(model, toy_loss, optimizer, 1);
@@ -274,8 +275,9 @@ TEST(Evaluate, EndsAfterTheBatchForWhichItIsAskedTo) {
     const Images images = toy_data(50, 1);
     const auto network = make_mlp(kFeatures, 6, kClasses, 1);
     const Model model(*network);
-    Engine engine(job, rank);
-    Replica replica(engine);
+    JobRank strategy(job, rank);
+    Replica& replica = strategy.replica(0);
+    Engine& engine = strategy.engine();
     Sgd sgd(model.parameters());
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     HostLearner learner(model, toy_loss, optimizer, 1);
@@ -296,8 +298,9 @@ std::vector<Predictions> predictions(int ranks, const std::function<Dataset(Data
     const Images images = toy_data(5, 1);
     const auto network = make_mlp(kFeatures, 6, kClasses, 1);
     const Model model(*network);
-    Engine engine(job, rank);
-    Replica replica(engine);
+    JobRank strategy(job, rank);
+    Replica& replica = strategy.replica(0);
+    Engine& engine = strategy.engine();
     Sgd sgd(model.parameters());
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     HostLearner learner(model, toy_loss, optimizer, 1);

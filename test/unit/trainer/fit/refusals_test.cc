@@ -50,8 +50,7 @@ class Plain {
 // One rank of a job with a model and a learner of it.
 struct Member {
   Member(const LocalJob& job, int rank, const Model& model)
-      : engine(job, rank),
-        replica(engine),
+      : strategy(job, rank),
         sgd(model.parameters()),
         optimizer(engine, model.parameters(), model.statistics(), sgd),
         learner(
@@ -61,8 +60,9 @@ struct Member {
             },
             optimizer, 1) {}
 
-  Engine engine;
-  Replica replica;
+  JobRank strategy;
+  Engine& engine = strategy.engine();
+  Replica& replica = strategy.replica(0);
   Sgd sgd;
   DistributedOptimizer optimizer;
   HostLearner learner;

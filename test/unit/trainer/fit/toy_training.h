@@ -62,8 +62,9 @@ inline void run_toy_rank(const ToyTraining& training, const LocalJob& job, int r
   const auto network =
       training.model ? training.model(seed, rank) : make_mlp(kFeatures, 12, kClasses, seed);
   const Model model(*network);
-  Engine engine(job, rank);
-  Replica replica(engine);
+  JobRank strategy(job, rank);
+  Replica& replica = strategy.replica(0);
+  Engine& engine = strategy.engine();
   const auto mine = [&](const Images& images, std::size_t batch, std::size_t parts) {
     return Dataset::from_images(images, training.shape)
         .shuffle(7)

@@ -178,8 +178,8 @@ std::uint64_t run_epochs(SupervisorOptions options, const std::vector<double>& m
   std::uint64_t began = 0;
   options.say = [](const std::string&) {};
   run_ranks(2, [&](const LocalJob& job, int rank) {
-    Engine engine(job, rank);
-    Replica replica(engine);
+    JobRank strategy(job, rank);
+    Replica& replica = strategy.replica(0);
     const auto network = make_mlp(kFeatures, 3, kClasses, 1);
     const Model model(*network);
     Sgd sgd(model.parameters());

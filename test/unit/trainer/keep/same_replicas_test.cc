@@ -31,8 +31,9 @@ std::vector<std::string> errors_with(const SupervisorOptions& options, bool astr
     const Model model(line);
     Sgd sgd(model.parameters());
     Tape tape;
-    Engine engine(job, rank);
-    Replica replica(engine);
+    JobRank strategy(job, rank);
+    Replica& replica = strategy.replica(0);
+    Engine& engine = strategy.engine();
     DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
     Supervisor supervisor(replica, model, optimizer, options);
     try {

@@ -96,7 +96,7 @@ class SupervisedRank {
  public:
   SupervisedRank(const SupervisedTraining& training, const LocalJob& job, int rank,
                  std::mutex& mutex, SupervisedOutcome& outcome)
-      : training_(training), rank_(rank), mutex_(mutex), outcome_(outcome), engine_(job, rank) {}
+      : training_(training), rank_(rank), mutex_(mutex), outcome_(outcome), strategy_(job, rank) {}
 
   void run() {
     // Ranks begin with other weights, so that only the chief's state makes them equal.
@@ -105,7 +105,8 @@ class SupervisedRank {
     if (training_.batch_norm) network->add<BatchNorm>("norm", kClasses);
     const Model model(*network);
     Adam adam(model.parameters());
-    DistributedOptimizer distributed(engine_, model.parameters(), model.statistics(), adam,
+    DistributedOptimizer distributed(strategy_.engine(), model.parameters(), model.statistics(),
+                                     adam,
                                      {.schedule = {.kind = ScheduleOptions::Kind::kLinear,
                                                    .learning_rate = training_.learning_rate,
                                                    .total = training_.schedule_steps}});
@@ -175,8 +176,8 @@ class SupervisedRank {
   const int rank_;
   std::mutex& mutex_;
   SupervisedOutcome& outcome_;
-  Engine engine_;
-  Replica replica_{engine_};
+  JobRank strategy_;
+  Replica& replica_ = strategy_.replica(0);
 };
 
 // Whatever the ranks throw is in the outcome.

@@ -120,7 +120,7 @@ std::string looped(Strategy& strategy) {
     sums.push_back(0.0);
     for (const DistributedBatch& batch : strategy.distribute(toy_batches()).epoch(epoch)) {
       const auto losses = strategy.run(
-          [&](ReplicaContext& here, const StepBatch& mine) {
+          [&](Replica& here, const StepBatch& mine) {
             return toy_step(here, made.model, made.sgd, mine);
           },
           batch);

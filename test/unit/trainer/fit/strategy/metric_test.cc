@@ -93,9 +93,9 @@ TEST(Metrics, AreLoggedByName) {
   StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
   model.compile(sgd, classification_loss, {"top_2_accuracy"});
   const Dataset validation = toy_batches(20);
-  const CallbackMaker logs = [&](const TrainingReplica& one) {
+  const CallbackMaker logs = [&](Replica& here) {
     std::vector<std::unique_ptr<Callback>> mine;
-    mine.push_back(std::make_unique<LogMetrics>(one.replica(), one.learner,
+    mine.push_back(std::make_unique<LogMetrics>(here, model.learner(),
                                                 LogMetrics::Options{.directory = folder.path()}));
     return mine;
   };

@@ -29,16 +29,15 @@ TEST(Refusals, AModelOrOptimiserOfAnotherStrategy) {
   StrategyOptimizer sgd(outside, {}, kToyOptions);
   EXPECT_THAT(
       error_of([&] {
-        strategy.run([&](ReplicaContext& here) {
+        strategy.run([&](Replica& here) {
           here.tape().begin();
           (void)outside(here.tape().constant({1, kFeatures}, std::vector<float>(kFeatures)));
         });
       }),
       HasSubstr("a model of Default is used in a step of Mirrored(2)"));
   Mirrored again(2);
-  EXPECT_THAT(
-      error_of([&] { again.run([&](ReplicaContext& here) { (void)sgd.minimize(here, {}); }); }),
-      HasSubstr("an optimiser of Default is used in a step of Mirrored(2)"));
+  EXPECT_THAT(error_of([&] { again.run([&](Replica& here) { (void)sgd.minimize(here, {}); }); }),
+              HasSubstr("an optimiser of Default is used in a step of Mirrored(2)"));
   Mirrored third(2);
   EXPECT_THAT(error_of([&] {
                 const Scope scope(third);

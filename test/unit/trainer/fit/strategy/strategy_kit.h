@@ -48,7 +48,7 @@ inline const OptimizerOptions kToyOptimizer{.momentum = 0.9};
 inline const DistributedOptions kToyOptions{.schedule = {.learning_rate = 0.05}};
 
 // One step of a loop of the program's own; returns the loss of this replica's samples.
-inline double toy_step(ReplicaContext& here, const StrategyModel& model, StrategyOptimizer& sgd,
+inline double toy_step(Replica& here, const StrategyModel& model, StrategyOptimizer& sgd,
                        const StepBatch& mine) {
   const Batch& part = mine.parts.front();
   here.tape().begin();
@@ -63,10 +63,9 @@ inline double toy_loop(Strategy& strategy, const StrategyModel& model, StrategyO
                        DistributedEpoch steps) {
   double sum = 0.0;
   for (const DistributedBatch& batch : steps) {
-    const PerReplica<double> losses =
-        strategy.run([&](ReplicaContext& here,
-                         const StepBatch& mine) { return toy_step(here, model, sgd, mine); },
-                     batch);
+    const PerReplica<double> losses = strategy.run(
+        [&](Replica& here, const StepBatch& mine) { return toy_step(here, model, sgd, mine); },
+        batch);
     sum += strategy.reduce(ReduceOp::kSum, losses);
   }
   return sum;

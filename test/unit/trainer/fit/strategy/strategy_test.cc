@@ -25,7 +25,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 PerReplica<double> ranks(Strategy& strategy) {
-  return strategy.run([](ReplicaContext& here) { return static_cast<double>(here.rank()); });
+  return strategy.run([](Replica& here) { return static_cast<double>(here.rank()); });
 }
 
 TEST(Strategy, RunsAStepOnEachReplicaOnItsOwnThread) {
@@ -34,7 +34,7 @@ TEST(Strategy, RunsAStepOnEachReplicaOnItsOwnThread) {
   EXPECT_EQ(strategy.num_replicas_in_sync(), 3);
   EXPECT_THAT(Strategy::local_results(ranks(strategy)), ElementsAre(0, 1, 2));
   const auto threads = [&] {
-    return strategy.run([](ReplicaContext&) { return std::this_thread::get_id(); }).values();
+    return strategy.run([](Replica&) { return std::this_thread::get_id(); }).values();
   };
   const std::vector<std::thread::id> first = threads();
   EXPECT_EQ(first[0], std::this_thread::get_id());
@@ -42,7 +42,7 @@ TEST(Strategy, RunsAStepOnEachReplicaOnItsOwnThread) {
   EXPECT_NE(first[2], first[1]);
   EXPECT_EQ(threads(), first);
   const auto doubled =
-      strategy.run([](ReplicaContext&, double value, double more) { return value + more; },
+      strategy.run([](Replica&, double value, double more) { return value + more; },
                    ranks(strategy), ranks(strategy));
   EXPECT_THAT(doubled.values(), ElementsAre(0, 2, 4));
 }
@@ -59,7 +59,7 @@ TEST(Strategy, TheCurrentOneIsThatOfTheThreadsInnermostScope) {
     const Scope innermost(inner);
     EXPECT_EQ(current_strategy().name(), "OneDevice(cpu)");
     std::async(std::launch::async, [] { EXPECT_EQ(current_strategy().name(), "Default"); }).get();
-    const auto seen = outer.run([](ReplicaContext& here) {
+    const auto seen = outer.run([](Replica& here) {
       EXPECT_EQ(&current_replica(), &here);
       return &current_strategy();
     });
@@ -73,7 +73,7 @@ TEST(Strategy, ReducesNumbersAndArrays) {
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, ranks(strategy)), 3.0);
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, ranks(strategy)), 1.0);
   // {2, 3} of 10 r + 0, 1, 2 ...
-  const auto arrays = strategy.run([](ReplicaContext& here) {
+  const auto arrays = strategy.run([](Replica& here) {
     Array array{{2, 3}, std::vector<float>(6)};
     std::iota(array.values.begin(), array.values.end(), 10.0F * static_cast<float>(here.rank()));
     return array;
@@ -87,16 +87,15 @@ TEST(Strategy, ReducesNumbersAndArrays) {
 // As the last batch of an epoch has it: the mean counts elements, not replicas.
 TEST(Strategy, TheMeanAlongAnAxisIsOverAllElements) {
   Mirrored strategy(2);
-  const auto arrays = strategy.run([](ReplicaContext& here) {
-    return here.rank() == 0 ? Array{{3}, {1, 2, 3}} : Array{{1}, {10}};
-  });
+  const auto arrays = strategy.run(
+      [](Replica& here) { return here.rank() == 0 ? Array{{3}, {1, 2, 3}} : Array{{1}, {10}}; });
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, arrays, 0), (Array{{}, {4}}));
   EXPECT_EQ(strategy.gather(arrays), (Array{{4}, {1, 2, 3, 10}}));
 }
 
 TEST(Strategy, GathersAlongAnyAxis) {
   Mirrored strategy(2);
-  const auto arrays = strategy.run([](ReplicaContext& here) {
+  const auto arrays = strategy.run([](Replica& here) {
     return here.rank() == 0 ? Array{{2, 1}, {1, 2}} : Array{{2, 2}, {3, 4, 5, 6}};
   });
   EXPECT_EQ(strategy.gather(arrays, 1), (Array{{2, 3}, {1, 3, 4, 2, 5, 6}}));
@@ -104,7 +103,7 @@ TEST(Strategy, GathersAlongAnyAxis) {
 
 TEST(Strategy, ReplicasThatReturnDifferentShapesAreNamed) {
   Mirrored strategy(2);
-  const auto arrays = strategy.run([](ReplicaContext& here) {
+  const auto arrays = strategy.run([](Replica& here) {
     return here.rank() == 0 ? Array{{2, 1}, {1, 2}} : Array{{1, 2}, {3, 4}};
   });
   EXPECT_THAT(error_of([&] { (void)strategy.reduce(ReduceOp::kSum, arrays); }),
@@ -122,10 +121,10 @@ TEST(Strategy, AnExceptionOnOneReplicaEndsAll) {
     Mirrored strategy(3);
     std::string text;
     try {
-      strategy.run([thrower](ReplicaContext& here) {
+      strategy.run([thrower](Replica& here) {
         if (here.rank() == thrower)
           throw std::runtime_error("no more, says " + std::to_string(thrower));
-        here.replica().barrier("all");
+        here.barrier("all");
       });
     } catch (const std::runtime_error& error) {
       text = error.what();
@@ -140,11 +139,9 @@ TEST(Strategy, AnExceptionOnOneReplicaEndsAll) {
 // They have all thrown at the same point, so they can go on together.
 TEST(Strategy, AnAgreedErrorLeavesItUsable) {
   Mirrored strategy(2);
-  EXPECT_EQ(error_of([&] {
-              strategy.run([](ReplicaContext&) { throw AgreedError("not this one", 0); });
-            }),
+  EXPECT_EQ(error_of([&] { strategy.run([](Replica&) { throw AgreedError("not this one", 0); }); }),
             "not this one");
-  strategy.run([](ReplicaContext& here) { here.replica().barrier("all"); });
+  strategy.run([](Replica& here) { here.barrier("all"); });
   EXPECT_THAT(ranks(strategy).values(), ElementsAre(0, 1));
 }
 
@@ -155,7 +152,7 @@ TEST(Strategy, AnotherErrorBesideAnAgreedOneEndsIt) {
     std::promise<void> first;
     std::future<void> first_was = first.get_future();
     EXPECT_EQ(error_of([&] {
-                strategy.run([&](ReplicaContext& here) {
+                strategy.run([&](Replica& here) {
                   if (here.rank() == agreed) {
                     first.set_value();
                     throw AgreedError("not this one", 0);
@@ -185,7 +182,7 @@ TEST(Strategy, BelongsToTheThreadThatMadeIt) {
 
 TEST(Strategy, AStepCannotRunASecondOne) {
   Mirrored strategy(2);
-  EXPECT_THAT(error_of([&] { strategy.run([&](ReplicaContext&) { ranks(strategy); }); }),
+  EXPECT_THAT(error_of([&] { strategy.run([&](Replica&) { ranks(strategy); }); }),
               HasSubstr("run() is called in a step of Mirrored(2)"));
 }
 
@@ -223,7 +220,7 @@ TEST(Strategies, MultiWorkerMirroredSaysWhatItHasChosen) {
 
 TEST(CustomLoops, AverageOverTheGlobalBatchAndScaleRegularisation) {
   Mirrored strategy(2);
-  const auto values = strategy.run([](ReplicaContext& here) {
+  const auto values = strategy.run([](Replica& here) {
     Tape& tape = here.tape();
     tape.begin();
     const Tensor per_example = tape.constant({2}, std::vector<float>{2.0F, 4.0F});
@@ -236,7 +233,7 @@ TEST(CustomLoops, AverageOverTheGlobalBatchAndScaleRegularisation) {
   });
   // Over both replicas: 12 / 4, and the regularisation once.
   EXPECT_EQ(strategy.reduce(ReduceOp::kSum, values), 11.0);
-  Default().run([](ReplicaContext& here) {
+  Default().run([](Replica& here) {
     here.tape().begin();
     EXPECT_THAT(error_of([&] {
                   (void)compute_average_loss(here.tape().constant({1}, std::vector<float>{1.F}), 0);

@@ -232,10 +232,9 @@ TEST(Training, ALoopOfOnesOwnSaysWhyItsStepFailed) {
     throw TrainerError("the file of weights is gone");
   });
   EXPECT_THAT(error_of([&] {
-                model.train([](const TrainingReplica& one) {
-                  Epoch batches = one.shard(toy_batches()).epoch(0);
-                  one.learner.step(*batches.next(), 0);
-                  return 0;
+                strategy.run([&](Replica& here) {
+                  Epoch batches = here.shard(toy_batches()).epoch(0);
+                  model.learner().step(*batches.next(), 0);
                 });
               }),
               HasSubstr("on this rank: the file of weights is gone"));
@@ -250,12 +249,12 @@ TEST(Models, CallbacksAreMadeForEachReplica) {
   std::map<std::string, double> numbers[2];
   std::vector<std::string> said;
   const Dataset validation = Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50);
-  const CallbackMaker callbacks = [&](const TrainingReplica& one) {
+  const CallbackMaker callbacks = [&](Replica& here) {
     std::vector<std::unique_ptr<Callback>> mine;
     Say say;
-    if (one.here.is_chief()) say = [&](const std::string& line) { said.push_back(line); };
+    if (here.is_chief()) say = [&](const std::string& line) { said.push_back(line); };
     mine.push_back(
-        std::make_unique<EarlyStopping>(numbers[one.here.local()], 1, 1000.0, std::move(say)));
+        std::make_unique<EarlyStopping>(numbers[here.local()], 1, 1000.0, std::move(say)));
     return mine;
   };
   EXPECT_EQ(model.fit(toy_batches(), {.epochs = 9}, callbacks, &validation).steps, 2 * 21);
@@ -272,7 +271,7 @@ TEST(Models, AFitCountsNothingOfOneThatWasStopped) {
   StrategyModel model(toy_network);
   StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
   model.compile(sgd, classification_loss);
-  model.fit(toy_batches(), {.epochs = 1}, [](const TrainingReplica&) {
+  model.fit(toy_batches(), {.epochs = 1}, [](Replica&) {
     std::vector<std::unique_ptr<Callback>> mine;
     mine.push_back(std::make_unique<StopAfterOneStep>());
     return mine;
