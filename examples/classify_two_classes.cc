@@ -94,9 +94,8 @@ int work(Strategy& strategy, Settings& all) {
 
   const std::size_t epochs = (all.epochs + ranks - 1) / ranks;
   const double rate = all.learning_rate * static_cast<double>(ranks);
-  StrategyModel model([&all] { return make_network(all); });
-  StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam},
-                         {.schedule = {.learning_rate = rate}});
+  Model model([&all] { return make_network(all); });
+  Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam}, {.schedule = {.learning_rate = rate}});
   model.compile(adam, two_classes_loss, {}, all.run.seed);
   if (strategy.is_chief() && !all.run.evaluates) {
     std::printf("%zu epochs over %zu ranks: %zu on each, with a learning rate of %g x %zu = %g\n",

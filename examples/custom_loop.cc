@@ -22,8 +22,8 @@ int main(int argc, char** argv) {
     const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
     const Dataset data = Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1);
     const DistributedDataset batches = strategy.distribute(data.batch(128).prefetch(1));
-    StrategyModel model([] { return TwoBranches(); });
-    StrategyOptimizer sgd(model, {.momentum = 0.9}, {.schedule = {.learning_rate = 0.02}});
+    Model model([] { return TwoBranches(); });
+    Optimizer sgd(model, {.momentum = 0.9}, {.schedule = {.learning_rate = 0.02}});
     const auto step = [&](Replica& here, const StepBatch& mine) {
       const Batch& part = mine.parts[0];
       here.tape().begin();

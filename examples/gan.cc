@@ -38,13 +38,13 @@ Tensor noise(Tape& tape, std::uint64_t seed, const std::vector<std::uint32_t>& s
 }
 
 struct Gan {
-  static constexpr OptimizerOptions kAdam{.kind = OptimizerOptions::Kind::kAdam, .beta1 = 0.5};
+  static constexpr RuleOptions kAdam{.kind = RuleOptions::Kind::kAdam, .beta1 = 0.5};
   // The discriminator takes part in the generator's steps, but those do not move it.
-  const DistributedOptions options{.schedule = {.learning_rate = 0.001}, .part_of_model = true};
-  StrategyModel generator{[] { return network("generator", kNoise, kPixels); }};
-  StrategyModel discriminator{[] { return network("discriminator", kPixels, 1); }};
-  StrategyOptimizer of_generator{generator, kAdam, options};
-  StrategyOptimizer of_discriminator{discriminator, kAdam, options};
+  const OptimizerOptions options{.schedule = {.learning_rate = 0.001}, .part_of_model = true};
+  Model generator{[] { return network("generator", kNoise, kPixels); }};
+  Model discriminator{[] { return network("discriminator", kPixels, 1); }};
+  Optimizer of_generator{generator, kAdam, options};
+  Optimizer of_discriminator{discriminator, kAdam, options};
 
   // A step of a replica; each returns the loss over its samples.
   double teach_discriminator(Replica& here, const StepBatch& mine, std::uint64_t seed) {
@@ -74,7 +74,7 @@ struct Gan {
 };
 
 // How far the mean of 256 images that it makes is from the mean of these, per pixel.
-double distance(Strategy& strategy, const StrategyModel& generator, const Images& images) {
+double distance(Strategy& strategy, const Model& generator, const Images& images) {
   std::vector<std::uint32_t> samples(256);
   std::iota(samples.begin(), samples.end(), 0U);
   const auto made = strategy.run([&](Replica& here) {

@@ -45,9 +45,9 @@ int learn(Strategy& strategy, const FlagTable& flags, Settings& all) {
   const std::size_t batch = all.batch * strategy.num_replicas_in_sync();
   const Dataset data = noisy_line(all.run.seed, batch, kMostSteps);
   const Dataset test = noisy_line(all.run.seed + 1, 1000, 1);
-  StrategyModel model([&] { return Linear("line", 1, 1, Initialization::kGlorot, all.run.seed); });
-  StrategyOptimizer sgd(model, {.momentum = all.momentum},
-                        {.schedule = {.learning_rate = all.learning_rate}});
+  Model model([&] { return Linear("line", 1, 1, Initialization::kGlorot, all.run.seed); });
+  Optimizer sgd(model, {.momentum = all.momentum},
+                {.schedule = {.learning_rate = all.learning_rate}});
   model.compile(sgd, regression_loss);
   return train(model,
                {.data = data,

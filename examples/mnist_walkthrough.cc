@@ -54,13 +54,13 @@ int walk(Strategy& strategy, std::size_t epochs, std::uint64_t seed) {
       Dataset::from_images(images.train, ImageShape::kFlat).shuffle(seed).batch(128).prefetch(1);
   const Dataset test = Dataset::from_images(images.test, ImageShape::kFlat).batch(1000);
 
-  StrategyModel model([seed] { return make_mlp(784, 128, 10, seed); });
+  Model model([seed] { return make_mlp(784, 128, 10, seed); });
   std::size_t numbers = 0;
   for (const Parameter* one : model.parameters()) numbers += one->size();
   say("2. The network: 784-128-10, " + std::to_string(numbers) + " parameters, on " +
       std::to_string(strategy.num_replicas_in_sync()) + " replicas (" + strategy.name() + ")");
 
-  StrategyOptimizer sgd(model, {.momentum = 0.9}, {.schedule = {.learning_rate = 0.02}});
+  Optimizer sgd(model, {.momentum = 0.9}, {.schedule = {.learning_rate = 0.02}});
   model.compile(sgd, classification_loss, {"accuracy", "top_3_accuracy"}, seed);
   const Metrics untrained = model.evaluate(test);
   say("3. Before the training it guesses: a loss of " + std::to_string(untrained.loss()) +

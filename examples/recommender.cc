@@ -65,7 +65,7 @@ Clicks clicks(const Settings& settings, std::uint64_t first, std::size_t count) 
 }
 
 // Whether a user clicks on an item, from their rows.
-class Network {
+class Dense {
  public:
   trainer::Tensor operator()(const trainer::Tensor& fit) {
     return last_(trainer::relu(first_(fit)));
@@ -180,7 +180,7 @@ Fit fit(trainer::Tape& tape, const trainer::Model& model, const std::vector<floa
 }
 
 void train(const Settings& settings, std::optional<server::Tasks> tasks) {
-  Network network;  // outlives the strategy, whose engine reads its gradients
+  Dense dense;  // outlives the strategy, whose engine reads its gradients
   trainer::MultiWorkerMirrored strategy({.say = [](const std::string&) {}});
   trainer::Replica& replica = strategy.replica(0);
   const auto rank = static_cast<std::size_t>(replica.rank());
@@ -191,11 +191,9 @@ void train(const Settings& settings, std::optional<server::Tasks> tasks) {
                                     " ranks: name as many --worker_hosts, or use --rows ring",
                                 trainer::kExitConfiguration);
   }
-  const trainer::Model model(network);
-  trainer::Sgd sgd(model.parameters());
-  trainer::DistributedOptimizer ring(replica.engine(), model.parameters(), {}, sgd,
-                                     {.schedule = {.learning_rate = settings.learning_rate}});
-  ring.broadcast_state();
+  const trainer::Scope scope(strategy);
+  trainer::Model model(dense);
+  trainer::Optimizer ring(model, {}, {.schedule = {.learning_rate = settings.learning_rate}});
   Table table(settings, tasks, replica);
   trainer::Tape tape;
   const std::size_t global = settings.batch * ranks;

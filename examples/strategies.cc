@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::size_t kSamples = 100;
 constexpr std::size_t kBatch = 10;
-const DistributedOptions kOptions{.schedule = {.learning_rate = 0.1}};
+const OptimizerOptions kOptions{.schedule = {.learning_rate = 0.1}};
 
 Linear dense() { return {"dense", 1, 1, Initialization::kGlorot, 1}; }
 
 // How many predictions are those of their sample, which is what `ramp` counts.
-std::size_t count_in_order(const StrategyModel& model, const Predictions& predicted) {
+std::size_t count_in_order(const Model& model, const Predictions& predicted) {
   const float weight = model.parameters()[0]->value()[0];
   const float bias = model.parameters()[1]->value()[0];
   std::size_t right = 0;
@@ -32,8 +32,8 @@ std::size_t count_in_order(const StrategyModel& model, const Predictions& predic
 
 // Returns the mean loss of the steps, and the most samples that a replica here had in one.
 std::pair<double, double> loop(Strategy& strategy, const Dataset& data, std::size_t steps) {
-  StrategyModel model(dense);
-  StrategyOptimizer sgd(model, {}, kOptions);
+  Model model(dense);
+  Optimizer sgd(model, {}, kOptions);
   double loss = 0.0;
   double most = 0.0;
   DistributedEpoch batches = strategy.distribute(data).epoch(0);
@@ -65,8 +65,8 @@ int main(int argc, char** argv) {
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes of fit over the 100 samples"}});
   return run_program(argc, argv, flags, [&](Strategy& strategy) {
     const Array ones{{kSamples, 1}, std::vector<float>(kSamples, 1.0F)};
-    StrategyModel model(dense);
-    StrategyOptimizer sgd(model, {}, kOptions);
+    Model model(dense);
+    Optimizer sgd(model, {}, kOptions);
     model.compile(sgd, regression_loss, {"mean_absolute_error"});
     const FitResult fitted = model.fit(ones, ones.values, kBatch, {.epochs = epochs});
     const Metrics scored = model.evaluate(ones, ones.values, kBatch);

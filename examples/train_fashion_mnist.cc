@@ -85,11 +85,11 @@ int work(Strategy& strategy, const FlagTable& flags, Settings& all) {
                           .same = flags.values_of({"model", "batch-norm", "seed"})};
   if (all.math) {
     const auto network = make_network(all);
-    return ronde::examples::train_on_device(strategy, *all.math, Model(*network), all.step, images,
-                                            training, all.run);
+    return ronde::examples::train_on_device(strategy, *all.math, Network(*network), all.step,
+                                            images, training, all.run);
   }
-  StrategyModel model([&all] { return make_network(all); });
-  StrategyOptimizer optimizer(model, all.step.optimizer, all.step.distributed);
+  Model model([&all] { return make_network(all); });
+  Optimizer optimizer(model, all.step.rule, all.step.optimizer);
   model.compile(optimizer, classification_loss, {}, all.run.seed);
   return train(model, training, all.run);
 }

@@ -21,7 +21,7 @@ constexpr std::size_t kWeight2 = 2;
 constexpr std::size_t kBias2 = 3;
 constexpr std::size_t kParameters = 4;
 
-const Shape& weight(const Model& model, std::size_t index) {
+const Shape& weight(const Network& model, std::size_t index) {
   if (model.parameters().size() != kParameters) {
     throw TrainerError("a device learns two dense layers with a ReLU between them: use make_mlp");
   }
@@ -41,7 +41,7 @@ std::uint8_t* DeviceLearner::Staging::room(std::size_t bytes) {
   return static_cast<std::uint8_t*>(memory_);
 }
 
-DeviceLearner::DeviceLearner(Engine& engine, DeviceMath& math, Model model, const DeviceSgd& sgd,
+DeviceLearner::DeviceLearner(Engine& engine, DeviceMath& math, Network model, const DeviceSgd& sgd,
                              const Images& images)
     : engine_(engine),
       math_(math),

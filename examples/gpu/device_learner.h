@@ -12,7 +12,7 @@
 
 #include "bindings/trainer/data/images.h"
 #include "bindings/trainer/fit/learner.h"
-#include "bindings/trainer/nn/model.h"
+#include "bindings/trainer/nn/network.h"
 #include "examples/gpu/device_math.h"
 
 namespace ronde::trainer {
@@ -26,7 +26,7 @@ class DeviceLearner final : public Learner {
  public:
   // All must outlive this object. `model` is one of make_mlp(): where parameters come from, and,
   // for the hash, go to. Batches say which of `images` they hold: pixels travel as bytes.
-  DeviceLearner(Engine& engine, DeviceMath& math, Model model, const DeviceSgd& sgd,
+  DeviceLearner(Engine& engine, DeviceMath& math, Network model, const DeviceSgd& sgd,
                 const Images& images);
   // Waits for what is in flight, since its memory goes away.
   ~DeviceLearner() override;
@@ -76,7 +76,7 @@ class DeviceLearner final : public Learner {
 
   Engine& engine_;
   DeviceMath& math_;
-  Model model_;
+  Network model_;
   const DeviceSgd sgd_;
   const Images& images_of_training_;
   const Images* evaluated_;

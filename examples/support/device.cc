@@ -17,7 +17,7 @@ void refuse(const trainer::FlagTable& flags, const std::string& model,
             const trainer::StepSettings& step, const trainer::RunSettings& run) {
   using Schedule = trainer::ScheduleOptions::Kind;
   const auto given = flags.values_of({"threads", "strategy"});
-  const trainer::DistributedOptions& how = step.distributed;
+  const trainer::OptimizerOptions& how = step.optimizer;
   const std::pair<const char*, bool> asked[]{
       {"--model cnn", model != "mlp"},
       {"--shuffle-submission", how.shuffle_seed != 0},
@@ -26,7 +26,7 @@ void refuse(const trainer::FlagTable& flags, const std::string& model,
       {"--wire", how.wire != Compression::kNone},
       {"--gradients", how.gradients != trainer::Gradients::kPlain},
       {"--overlap", !how.overlap},
-      {"--bucket-bytes", how.bucket_bytes != trainer::DistributedOptions{}.bucket_bytes},
+      {"--bucket-bytes", how.bucket_bytes != trainer::OptimizerOptions{}.bucket_bytes},
       {"--schedule", how.schedule.kind != Schedule::kConstant},
       {"--warmup", how.schedule.warmup != 0},
       {"--threads", given[0].second != "1"},
@@ -34,9 +34,9 @@ void refuse(const trainer::FlagTable& flags, const std::string& model,
       {"--log-every", run.log_every != 0},
       {"--logdir", !run.supervisor.logdir.empty()},
       {"--early-stopping", run.stop_early},
-      {"--optimizer", step.optimizer.kind != trainer::OptimizerOptions::Kind::kSgd},
-      {"--nesterov", step.optimizer.nesterov},
-      {"--weight-decay", step.optimizer.weight_decay.has_value()}};
+      {"--optimizer", step.rule.kind != trainer::RuleOptions::Kind::kSgd},
+      {"--nesterov", step.rule.nesterov},
+      {"--weight-decay", step.rule.weight_decay.has_value()}};
   for (const auto& [flag, wrong] : asked) {
     if (!wrong) continue;
     throw trainer::UsageError(std::string(flag) +
@@ -66,10 +66,10 @@ void add_device_flag(trainer::FlagTable& flags, std::unique_ptr<trainer::DeviceM
 }
 
 int train_on_device(trainer::Strategy& strategy, trainer::DeviceMath& math,
-                    const trainer::Model& model, const trainer::StepSettings& step,
+                    const trainer::Network& model, const trainer::StepSettings& step,
                     const trainer::FashionMnist& images, const trainer::Training& training,
                     const trainer::RunSettings& run) {
-  const trainer::DeviceSgd sgd{step.distributed.schedule.learning_rate, step.optimizer.momentum};
+  const trainer::DeviceSgd sgd{step.optimizer.schedule.learning_rate, step.rule.momentum};
   const auto codes = strategy.run([&](trainer::Replica& here) {
     std::unique_ptr<trainer::DeviceLearner> learner;
     trainer::succeed_on_all(here, [&] {

@@ -10,7 +10,7 @@
 #include "bindings/trainer/fit/program/settings.h"
 #include "bindings/trainer/fit/program/training.h"
 #include "bindings/trainer/fit/strategy/strategy.h"
-#include "bindings/trainer/nn/model.h"
+#include "bindings/trainer/nn/network.h"
 #include "examples/gpu/device_math.h"
 
 namespace ronde::examples {
@@ -24,7 +24,7 @@ void add_device_flag(trainer::FlagTable& flags, std::unique_ptr<trainer::DeviceM
 
 // As trainer::train() does it, from the parameters of `model`, with SGD.
 int train_on_device(trainer::Strategy& strategy, trainer::DeviceMath& math,
-                    const trainer::Model& model, const trainer::StepSettings& step,
+                    const trainer::Network& model, const trainer::StepSettings& step,
                     const trainer::FashionMnist& images, const trainer::Training& training,
                     const trainer::RunSettings& run);
 

@@ -19,8 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "bindings/trainer/optim/distributed_optimizer.h"
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/fit/strategy/model.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
+#include "bindings/trainer/fit/strategy/strategies.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/parameter.h"
@@ -49,13 +50,16 @@ void averager() {
 
 void core() {
   using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
-  ronde::Engine engine;
-  Parameter weight("weight", {3});
-  const std::vector<Parameter*> parameters{&weight};
-  Sgd sgd(parameters);
-  DistributedOptions options;
-  options.schedule.learning_rate = 1.0;
-  DistributedOptimizer optimizer(engine, parameters, {}, sgd, options);
+  struct Weight {
+    Parameter weight{"weight", {3}};
+    Tensor operator()(const Tensor& input) { return input * input.tape().use(weight); }
+    std::vector<Parameter*> parameters() { return {&weight}; }
+  } own;
+  MultiWorkerMirrored strategy({.say = [](const std::string&) {}});
+  const Scope scope(strategy);
+  ronde::Engine& engine = strategy.replica(0).engine();
+  Model model(own);
+  Optimizer optimizer(model, {}, {.schedule = {.learning_rate = 1.0}});
   Tape tape;
   float sum = 0;
   for (std::uint64_t step = 0; step < kSteps; ++step) {
@@ -64,11 +68,12 @@ void core() {
     tape.begin();
     const std::vector<float> gradient(3, static_cast<float>(step));
     Loss loss;
-    loss.value = ronde::trainer::sum(tape.use(weight) * tape.constant({3}, gradient));
+    loss.value = ronde::trainer::sum(model(tape.constant({3}, gradient)));
     optimizer.backward(tape, loss);
     optimizer.step();
     sum += static_cast<float>(step * static_cast<std::uint64_t>(engine.size()));
-    if (weight.value()[0] != -sum) std::printf("mixed steps: %g\n", double{weight.value()[0]});
+    if (own.weight.value()[0] != -sum)
+      std::printf("mixed steps: %g\n", double{own.weight.value()[0]});
   }
 }
 

@@ -78,7 +78,7 @@ ROOMS = {
     "bindings/trainer/fit": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
                              "bindings/trainer/data"],
     "bindings/trainer/keep": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
-                              "bindings/trainer/fit"],
+                              "bindings/trainer/fit", "bindings/trainer/fit/strategy"],
     "bindings/trainer/fit/strategy": ["bindings/trainer/tensor", "bindings/trainer/nn", "bindings/trainer/optim",
                                       "bindings/trainer/data", "bindings/trainer/fit"],
     "bindings/trainer/fit/program": ["bindings/trainer/tensor", "bindings/trainer/optim", "bindings/trainer/data",

@@ -40,7 +40,7 @@ def declared(text):
         types = [re.sub(r"^const |&|\s*=.*$|\s+\w+\s*$", "", re.sub(r"\s*=.*$", "", one.strip()))
                  for one in re.split(r",(?![^<]*>)", arguments)]
         found.add(f"{name}({', '.join(one.strip() for one in types)})")
-    found |= set(re.findall(r"^class (\w+)(?: final)? : public (?:Layer|Optimizer|Adam)\b", text, re.M))
+    found |= set(re.findall(r"^class (\w+)(?: final)? : public (?:Layer|UpdateRule|Adam)\b", text, re.M))
     found |= set(re.findall(r"^using (\w+) = \w+<\w+>;", text, re.M))  # layers that only call an operation
     for enumerators in re.findall(r"enum class Kind[^{]*\{([^}]*)\}", text):
         found |= set(re.findall(r"\bk\w+", enumerators))

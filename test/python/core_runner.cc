@@ -23,11 +23,12 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/model.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
-#include "bindings/trainer/optim/optimizer.h"
 #include "bindings/trainer/optim/schedule.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/normalization.h"
 #include "bindings/trainer/tensor/operations.h"
@@ -234,26 +235,19 @@ void run_operation(const json& one, const std::string& id, Files& files, Tape& t
 }
 
 // Options that the description leaves out keep their defaults.
-std::unique_ptr<Optimizer> optimizer_of(const json& one,
-                                        const std::vector<Parameter*>& parameters) {
-  const std::string kind = one.at("kind");
-  if (kind == "Sgd") {
-    SgdOptions options;
-    options.momentum = one.value("momentum", options.momentum);
-    options.nesterov = one.value("nesterov", options.nesterov);
-    options.weight_decay = one.value("weight_decay", options.weight_decay);
-    return std::make_unique<Sgd>(parameters, options);
-  }
-  const auto changed = [&one](auto options) {
-    options.beta1 = one.value("beta1", options.beta1);
-    options.beta2 = one.value("beta2", options.beta2);
-    options.epsilon = one.value("epsilon", options.epsilon);
-    options.weight_decay = one.value("weight_decay", options.weight_decay);
-    return options;
-  };
-  if (kind == "Adam") return std::make_unique<Adam>(parameters, changed(AdamOptions()));
-  if (kind == "AdamW") return std::make_unique<AdamW>(parameters, changed(AdamWOptions()));
-  throw std::runtime_error("there is no optimiser " + kind);
+RuleOptions rule_of(const json& one) {
+  static const std::map<std::string, RuleOptions::Kind> kKinds{
+      {"Sgd", RuleOptions::Kind::kSgd},
+      {"Adam", RuleOptions::Kind::kAdam},
+      {"AdamW", RuleOptions::Kind::kAdamW}};
+  RuleOptions rule{.kind = kKinds.at(one.at("kind"))};
+  rule.momentum = one.value("momentum", rule.momentum);
+  rule.nesterov = one.value("nesterov", rule.nesterov);
+  rule.beta1 = one.value("beta1", rule.beta1);
+  rule.beta2 = one.value("beta2", rule.beta2);
+  rule.epsilon = one.value("epsilon", rule.epsilon);
+  if (one.contains("weight_decay")) rule.weight_decay = one.at("weight_decay");
+  return rule;
 }
 
 ScheduleOptions schedule_of(const json& one) {
@@ -271,7 +265,7 @@ ScheduleOptions schedule_of(const json& one) {
 }
 
 void give_state(Files& files, const std::string& prefix, const std::vector<Parameter*>& parameters,
-                const std::vector<StateTensor>& statistics, Optimizer& optimizer) {
+                const std::vector<StateTensor>& statistics, UpdateRule& rule) {
   for (const Parameter* const each : parameters) {
     files.give(prefix + "gradient/" + each->name(), each->shape(), each->gradient());
     files.give(prefix + "value/" + each->name(), each->shape(), each->value());
@@ -279,30 +273,37 @@ void give_state(Files& files, const std::string& prefix, const std::vector<Param
   for (const StateTensor& each : statistics) {
     files.give(prefix + "statistic/" + each.name, each.shape, each.values);
   }
-  for (const StateTensor& each : optimizer.state()) {
+  for (const StateTensor& each : rule.state()) {
     files.give(prefix + "moment/" + each.name, each.shape, each.values);
   }
 }
 
-void run_training(const json& one, const std::string& id, Files& files, Tape& tape,
-                  ronde::Engine& engine) {
+// What a case's layers list; its nodes say what is called.
+struct Listed {
+  Tensor operator()(const Tensor& input) const { return input; }
+  [[nodiscard]] std::vector<Parameter*> parameters() const { return all; }
+  [[nodiscard]] std::vector<StateTensor> statistics() const { return running; }
+  std::vector<Parameter*> all;
+  std::vector<StateTensor> running;
+};
+
+void run_training(const json& one, const std::string& id, Files& files, Tape& tape) {
   Layers layers;
-  std::vector<Parameter*> parameters;
-  std::vector<StateTensor> statistics;
+  Listed listed;
   for (const json& description : one.at("layers")) {
     auto& layer = layers[description.at("name")] = layer_of(description);
     for (Parameter* const each : layer->parameters()) {
       std::ranges::copy(files.values(id + "/" + each->name()), each->value().begin());
-      parameters.push_back(each);
+      listed.all.push_back(each);
     }
-    for (const StateTensor& each : layer->statistics()) statistics.push_back(each);
+    for (const StateTensor& each : layer->statistics()) listed.running.push_back(each);
   }
-  const auto optimizer = optimizer_of(one.at("optimizer"), parameters);
   const json& steps = one.at("steps");
-  DistributedOptimizer distributed(engine, parameters, statistics, *optimizer,
-                                   {.schedule = schedule_of(one.at("schedule")),
-                                    .accumulate = steps.at(0).size(),
-                                    .clip_norm = one.at("clip_norm")});
+  Model model(listed);
+  Optimizer optimizer(model, rule_of(one.at("optimizer")),
+                      {.schedule = schedule_of(one.at("schedule")),
+                       .accumulate = steps.at(0).size(),
+                       .clip_norm = one.at("clip_norm")});
   std::string rates;
   for (std::size_t step = 0; step <= steps.size(); ++step) {
     const bool training = step < steps.size();  // after the last one the model is evaluated
@@ -317,21 +318,22 @@ void run_training(const json& one, const std::string& id, Files& files, Tape& ta
       tape.begin({.training = training, .epoch = step, .samples = samples});
       pass.put("x", tape.borrow(shape, values));
       pass.run(one.at("nodes"));
-      if (training) distributed.backward(tape, pass.loss(parts[i], parts[i].at("targets")));
+      if (training) optimizer.backward(tape, pass.loss(parts[i], parts[i].at("targets")));
     }
     if (!training) continue;
-    const StepResult done = distributed.step();
+    const StepResult done = optimizer.step();
     rates += digits(done.learning_rate) + " " + digits(done.norm) + " ";
-    give_state(files, id + "/" + std::to_string(step) + "/", parameters, statistics, *optimizer);
+    give_state(files, id + "/" + std::to_string(step) + "/", listed.all, listed.running,
+               optimizer.rule());
   }
   files.say(id + "/rates", rates);
 }
 
-void run_case(const json& one, Files& files, Tape& tape, ronde::Engine& engine) {
+void run_case(const json& one, Files& files, Tape& tape) {
   const std::string id = one.at("id");
   try {
     if (one.contains("steps")) {
-      run_training(one, id, files, tape, engine);
+      run_training(one, id, files, tape);
     } else {
       run_operation(one, id, files, tape);
     }
@@ -346,9 +348,8 @@ int main(int argc, char** argv) try {
   if (argc != 4) throw std::runtime_error("usage: core_runner CASES.json IN OUT");
   const json cases = json::parse(read_file(argv[1]));
   Files files(argv[2]);
-  ronde::Engine engine;
   Tape tape;  // one for all of them: shapes change from pass to pass
-  for (const json& one : cases) run_case(one, files, tape, engine);
+  for (const json& one : cases) run_case(one, files, tape);
   files.write(argv[3]);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "core_runner: %s\n", error.what());

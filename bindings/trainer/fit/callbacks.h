@@ -14,7 +14,6 @@
 #include "bindings/trainer/fit/learner.h"
 #include "bindings/trainer/fit/metrics.h"
 #include "bindings/trainer/fit/replica.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
 
 namespace ronde::trainer {
 
@@ -129,23 +128,6 @@ class EarlyStopping final : public Callback {
   std::uint64_t patience_;
   double least_gain_;
   Say say_;
-};
-
-// Multiplies the learning rate of the schedule by a factor for each epoch (from 0).
-class ScaleLearningRate final : public Callback {
- public:
-  // The optimiser must outlive this object.
-  ScaleLearningRate(DistributedOptimizer& optimizer, std::function<double(std::size_t)> factor)
-      : optimizer_(optimizer), factor_(std::move(factor)) {}
-
-  void on_start(TrainingState& state) override { optimizer_.set_rate_factor(factor_(state.epoch)); }
-  void on_epoch(TrainingState& state) override {
-    optimizer_.set_rate_factor(factor_(state.epoch + 1));
-  }
-
- private:
-  DistributedOptimizer& optimizer_;
-  std::function<double(std::size_t)> factor_;
 };
 
 }  // namespace ronde::trainer

@@ -27,7 +27,8 @@ class Run {
         options_(options),
         callbacks_(callbacks),
         validation_(validation),
-        served_(learner.served()) {
+        path_(learner.path()),
+        served_(path_.is_served()) {
     state_.epochs = options.epochs;
     state_.samples_per_epoch = data.samples().value_or(0);
     state_.epoch = options.first_epoch;
@@ -37,24 +38,25 @@ class Run {
 
   FitResult run() {
     (void)learner_.take_metrics();  // what a loop has left that was stopped, or has failed
-    served_ == nullptr ? require_shares(replica_, data_) : served_->begin();
+    if (!served_) require_shares(replica_, data_);
+    path_.begin();
     learner_.broadcast_state(0);
-    if (served_ != nullptr) find_place();
+    find_place();
     const std::uint64_t first_step = state_.global_step;
     try_shapes();
     const LearnerTimes before = learner_.times();
     const double transferred = replica_.transfer_seconds();
     tell(&Callback::on_start);
     stopped_ = state_.stop;
-    if (served_ != nullptr) learner_.broadcast_statistics(0);  // what was pulled may be old by now
+    if (served_) learner_.broadcast_statistics(0);  // what was pulled may be old by now
     const double begin = steady_seconds();
     const double waited = replica_.waited_seconds();
     while (state_.epoch < options_.epochs && !over()) {
       run_epoch(state_.epoch);
-      if (served_ != nullptr) find_place();
-      if (served_ == nullptr || !data_.steps()) ++state_.epoch;
+      find_place();
+      if (!served_ || !data_.steps()) ++state_.epoch;
     }
-    if (served_ != nullptr) end_served(first_step);
+    if (served_) end_served(first_step);
     result_.seconds = steady_seconds() - begin - paused_;
     const LearnerTimes after = learner_.times();
     result_.wait_seconds = after.waited_seconds - before.waited_seconds +
@@ -80,29 +82,27 @@ class Run {
   }
 
   [[nodiscard]] bool over() const {
-    return stopped_ || state_.stop_now || cut() ||
-           (served_ != nullptr && served_->stopped() != Stop::kNo);
+    return stopped_ || state_.stop_now || cut() || path_.stopped() != Stop::kNo;
   }
   [[nodiscard]] bool cut() const {
-    if (served_ != nullptr && served_->is_sent_data()) return false;
-    const std::uint64_t steps =
-        served_ == nullptr ? result_.steps : state_.global_step - options_.first_global_step;
-    return options_.most_steps != 0 && steps >= options_.most_steps;
+    return options_.most_steps != 0 && !path_.is_sent_data() &&
+           state_.global_step - options_.first_global_step >= options_.most_steps;
   }
 
   // Where all workers stand, who step the same variables, is what the servers say. This one goes on
   // in its own share of the data, and in rounds of all workers with the batch of the next round.
   void find_place() {
-    state_.global_step = served_->global_step();
+    if (!served_) return;
+    state_.global_step = path_.global_step();
     const std::uint64_t steps = data_.steps().value_or(0);
-    if (steps == 0 || served_->is_sent_data()) return;
-    const std::uint64_t each = steps * served_->steps_per_batch();
+    if (steps == 0 || path_.is_sent_data()) return;
+    const std::uint64_t each = steps * path_.steps_per_batch();
     state_.epoch = state_.global_step / each;
-    state_.step = state_.global_step % each / served_->steps_per_batch();
+    state_.step = state_.global_step % each / path_.steps_per_batch();
     state_.samples = std::min(samples_of(state_.global_step % each), state_.samples_per_epoch);
   }
   [[nodiscard]] std::size_t samples_of(std::uint64_t steps) const {
-    return steps * data_.global_batch() / served_->steps_per_batch();
+    return steps * data_.global_batch() / path_.steps_per_batch();
   }
 
   // The epoch is over when the servers have made its steps. It keeps its number until its end was
@@ -117,7 +117,7 @@ class Run {
 
   // The chief waits for all who have something under way, and the others until it has.
   void end_served(std::uint64_t first_step) {
-    served_->end();
+    path_.end();
     learner_.broadcast_statistics(0);
     find_place();
     result_.samples = samples_of(state_.global_step - std::min(first_step, state_.global_step));
@@ -129,7 +129,7 @@ class Run {
 
   // A model that does not fit is an error of the program, the same on every rank, and one says it.
   void try_shapes() {
-    if (served_ != nullptr && !served_->reads_data()) return;
+    if (!path_.reads_data()) return;
     Epoch first = data_.epoch(options_.first_epoch);
     const StepBatch* batch = nullptr;
     succeed_on_all(replica_, [&] {
@@ -152,7 +152,7 @@ class Run {
     const bool goes_on = epoch == options_.first_epoch;
     std::size_t first_step = goes_on ? options_.first_step : 0;
     state_.epoch_is_over = false;
-    if (served_ == nullptr) {
+    if (!served_) {
       state_.step = first_step;
       state_.samples = std::min(first_step * data_.global_batch(), state_.samples_per_epoch);
       data_epoch_ = epoch;
@@ -160,7 +160,7 @@ class Run {
     } else {
       first_step = state_.step;
       if (!batches_ && data_.steps().value_or(0) != 0) {
-        open_at(state_.global_step / served_->steps_per_batch());
+        open_at(state_.global_step / path_.steps_per_batch());
       } else if (!data_.steps()) {
         batches_.emplace(data_.epoch(epoch));
       }
@@ -171,7 +171,7 @@ class Run {
       if (batch != nullptr) step(*batch);
     }
     if (state_.stop_now) return;
-    if (cut() && served_ == nullptr) state_.epoch_is_over = next() == nullptr;
+    if (cut() && !served_) state_.epoch_is_over = next() == nullptr;
     Metrics mine = learner_.take_metrics();
     if (goes_on && first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
     state_.training = over_ranks(replica_, "fit/metrics", mine);
@@ -180,11 +180,10 @@ class Run {
                             " is not a finite number: use a smaller learning rate or momentum",
                         0, kExitConfiguration);
     }
-    const bool has_learned =
-        served_ == nullptr || (state_.training.samples > 0.0 && !served_->sends_data());
+    const bool has_learned = !served_ || (state_.training.samples > 0.0 && !path_.sends_data());
     if (goes_on && first_step == 0 && state_.epoch_is_over && has_learned) require_all_used();
     result_.training = state_.training;
-    const bool validates = served_ == nullptr || replica_.is_chief();
+    const bool validates = !served_ || replica_.is_chief();
     if (validation_ != nullptr && validates && !validate()) return;
     tell(&Callback::on_epoch);
     agree_to_stop();
@@ -192,11 +191,11 @@ class Run {
 
   // The next of this task's own share, however often others have been through theirs.
   const StepBatch* next_served() {
-    if (!served_->reads_data()) return &(none_ = data_.no_samples());
+    if (!path_.reads_data()) return &(none_ = data_.no_samples());
     if (data_.steps().value_or(0) == 0) return batches_->next();
-    const std::uint64_t place = state_.global_step / served_->steps_per_batch();
+    const std::uint64_t place = state_.global_step / path_.steps_per_batch();
     // A round may have gone by without this worker.
-    if (served_->in_rounds() && position_ != place) open_at(place);
+    if (path_.in_rounds() && position_ != place) open_at(place);
     const StepBatch* found = batches_->next();
     if (found == nullptr) {
       open_at(position_);
@@ -215,7 +214,7 @@ class Run {
   // Where this rank cannot have its next batch, all of them learn why in that step.
   const StepBatch* next() {
     try {
-      return served_ != nullptr ? next_served() : batches_->next();
+      return served_ ? next_served() : batches_->next();
     } catch (const std::exception& error) {
       failed_ = data_.no_samples();
       failed_.failure = error.what();
@@ -232,7 +231,7 @@ class Run {
       tell(&Callback::on_validation_batch);
       return state_.stop_now;
     });
-    if (served_ != nullptr) learner_.broadcast_statistics(0);  // what others have learned meanwhile
+    if (served_) learner_.broadcast_statistics(0);  // what others have learned meanwhile
     paused_ += steady_seconds() - begin;
     waited_paused_ += replica_.waited_seconds() - waited;
     return !state_.stop_now;
@@ -243,7 +242,7 @@ class Run {
     std::array<double, 1> stop{state_.stop ? 1.0 : 0.0};
     replica_.allreduce("fit/stop", stop, Reduction::kMax);
     stopped_ = state_.stop = stop[0] != 0.0;
-    if (stopped_ && served_ != nullptr) served_->stop(Stop::kEnded);
+    if (stopped_) path_.stop(Stop::kEnded);
   }
 
   void step(const StepBatch& batch) {
@@ -256,7 +255,7 @@ class Run {
     }
     waited_in_steps_ += replica_.waited_seconds() - waited;
     ++result_.steps;
-    if (served_ != nullptr) {
+    if (served_) {
       const std::size_t epoch = state_.epoch;
       find_place();
       end_epoch_of_all(epoch);
@@ -311,7 +310,8 @@ class Run {
   const FitOptions options_;
   std::span<Callback* const> callbacks_;
   const Dataset* validation_;
-  ServedPath* const served_;
+  GradientPath& path_;
+  const bool served_;  // others step the same variables
   TrainingState state_;
   FitResult result_;
   std::optional<Epoch> batches_;

@@ -9,7 +9,7 @@
 
 #include "bindings/trainer/data/batch.h"
 #include "bindings/trainer/fit/metrics.h"
-#include "bindings/trainer/optim/served_path.h"
+#include "bindings/trainer/optim/gradient_path.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -60,8 +60,11 @@ class Learner {
   // The names of the parameters that no step of this rank has used yet, in the model's order.
   [[nodiscard]] virtual std::vector<std::string> unused() const { return {}; }
   [[nodiscard]] virtual LearnerTimes times() const = 0;
-  // Where the variables live on servers; null: on the ranks, which agree in each step.
-  [[nodiscard]] virtual ServedPath* served() const { return nullptr; }
+  // How its gradients go.
+  [[nodiscard]] virtual GradientPath& path() noexcept { return path_; }
+
+ private:
+  GradientPath path_;
 };
 
 // A step after which a number would not be finite. Every rank throws it in the same step.

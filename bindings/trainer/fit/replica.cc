@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A replica's part of the data, and its calls over an engine.
+// A replica's calls over its engine.
 #include "bindings/trainer/fit/replica.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <utility>
-
-#include "bindings/trainer/fit/strategy/strategy.h"
-#include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
 
@@ -21,38 +17,6 @@ Op op_of(Reduction how) { return how == Reduction::kSum ? ronde::sum : ronde::ma
 double steady_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
-}
-
-Replica::Replica(Strategy& strategy, std::size_t local, Engine engine)
-    : strategy_(strategy),
-      local_(local),
-      engine_(std::move(engine)),
-      tape_(strategy.threads_per_replica()),
-      rank_(engine_.rank()),
-      size_(engine_.size()),
-      is_chief_(rank_ == 0 && strategy.may_be_chief()) {}
-
-Dataset Replica::shard_to_score(const Dataset& data) const {
-  return strategy_.is_served() ? data.shard(0, 1) : shard(data);
-}
-
-Dataset Replica::shard(const Dataset& data, std::size_t parts) const {
-  const std::size_t replicas = strategy_.num_replicas_in_sync();
-  try {
-    if (strategy_.reads_data() && data.samples().value_or(replicas) < replicas) {
-      throw TrainerError("the data set has " + std::to_string(*data.samples()) + " samples, and " +
-                         strategy_.name() + " has " + std::to_string(replicas) +
-                         " replicas: give each of them one, or use fewer replicas");
-    }
-    if (!strategy_.is_served()) {
-      return data.shard(static_cast<std::size_t>(rank_), replicas, parts);
-    }
-    const std::size_t worker = strategy_.worker();
-    return worker < replicas ? data.shard(worker, replicas, parts).alone()
-                             : data.shard(0, 1, replicas);
-  } catch (const TrainerError& error) {  // the same on all replicas
-    throw AgreedError(error.what(), 0, kExitConfiguration);
-  }
 }
 
 template <typename Call>
@@ -80,7 +44,7 @@ std::vector<char> Replica::allgather(const std::string& name, std::span<const ch
 }
 
 void Replica::broadcast(const std::string& name, std::span<float> numbers, int root) {
-  if (!strategy_.shares_variables()) {
+  if (!shares_memory_) {
     timed([&] { engine_.broadcast_blocking(name, numbers, root); });
     return;
   }

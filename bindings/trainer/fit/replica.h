@@ -71,6 +71,7 @@ class Replica {
   Tape tape_;
   int rank_;
   int size_;
+  bool shares_memory_;
   bool is_chief_;
   double waited_seconds_ = 0.0;
 };

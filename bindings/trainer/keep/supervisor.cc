@@ -16,6 +16,7 @@
 
 #include "bindings/trainer/fit/agreement.h"
 #include "bindings/trainer/fit/progress.h"
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/keep/checkpoint_names.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"
@@ -28,13 +29,13 @@ namespace {
 constexpr const char* kParts = "supervisor/parts";
 
 // Parameters, statistics and moments, in an order that is the same on every rank.
-std::vector<StateTensor> tensors_of(const Model& model, Optimizer& optimizer) {
+std::vector<StateTensor> tensors_of(const Network& model, UpdateRule& rule) {
   std::vector<StateTensor> tensors;
   for (Parameter* const one : model.parameters()) {
     tensors.push_back({one->name(), one->shape(), one->value()});
   }
   for (const StateTensor& one : model.statistics()) tensors.push_back(one);
-  for (const StateTensor& one : optimizer.state()) tensors.push_back(one);
+  for (const StateTensor& one : rule.state()) tensors.push_back(one);
   return tensors;
 }
 
@@ -73,25 +74,16 @@ void require_other_names(const std::vector<StateTensor>& tensors) {
 
 }  // namespace
 
-Supervisor::Supervisor(Replica& replica, const Model& model, Optimizer& optimizer,
-                       SupervisorOptions options)
-    : replica_(replica),
-      optimizer_(optimizer),
+Supervisor::Supervisor(Replica& here, Optimizer& optimizer, SupervisorOptions options)
+    : replica_(here),
+      optimizer_(optimizer.of(here)),
       options_(std::move(options)),
-      tensors_(tensors_of(model, optimizer)),
-      statistics_(model.statistics()) {
+      tensors_(tensors_of(optimizer.model().copy(here.local()), optimizer_.rule())),
+      statistics_(optimizer.model().copy(here.local()).statistics()) {
   require_other_names(tensors_);
 }
 
-Supervisor::Supervisor(Replica& replica, const Model& model, DistributedOptimizer& optimizer,
-                       SupervisorOptions options)
-    : Supervisor(replica, model, optimizer.optimizer(), std::move(options)) {
-  distributed_ = &optimizer;
-}
-
-Supervisor::~Supervisor() {
-  if (served() != nullptr) served()->saved(nullptr);
-}
+Supervisor::~Supervisor() { path().saved(nullptr); }
 
 void Supervisor::say(const std::string& line) const {
   if (options_.say) {
@@ -112,15 +104,13 @@ void Supervisor::managed_session(const std::function<void()>& body) {
       save_for_the_dead(error);
       throw;
     }
-    if (served() != nullptr) {
-      served()->end();  // where no fit() has done so
-      stopping_ = served()->stopped() == Stop::kStopped;
-    }
+    path().end();  // where no fit() has done so
+    if (is_served()) stopping_ = path().stopped() == Stop::kStopped;
     end();
-  } else if (served() != nullptr) {  // nothing is left to do for anybody
-    served()->begin();
-    served()->stop(Stop::kEnded);
-    served()->end();
+  } else {  // nothing is left to do for anybody
+    path().begin();
+    path().stop(Stop::kEnded);
+    path().end();
   }
   signals_.reset();
 }
@@ -130,8 +120,8 @@ void Supervisor::begin() {
     if (is_chief()) restore_on_chief();
   });
   share_state();
-  if (is_chief() || served() != nullptr) {  // what any task is told, all are
-    const auto left = seconds_to_stop(options_.max_seconds, saves_ || served() != nullptr);
+  if (is_chief() || is_served()) {  // what any task is told, all are
+    const auto left = seconds_to_stop(options_.max_seconds, saves_ || is_served());
     if (left) stop_at_ = steady_seconds() + *left;
   }
   sums_before_ = state_.epoch_sums;
@@ -150,12 +140,11 @@ void Supervisor::keep_statistics() {
 
 void Supervisor::restore_on_chief() {
   std::optional<CheckpointState> found;
-  const auto replicas = static_cast<double>(replica_.size());
-  const auto parts = (served() != nullptr ? static_cast<double>(served()->workers()) : replicas) *
-                     static_cast<double>(distributed_ ? distributed_->options().accumulate : 1);
+  const auto parts = static_cast<double>(replica_.strategy().num_replicas_in_sync() *
+                                         optimizer_.options().accumulate);
   Flags flags = options_.flags;
-  flags.emplace_back("optimizer", optimizer_.settings());
-  if (distributed_ != nullptr) flags.emplace_back("steps", distributed_->settings());
+  flags.emplace_back("optimizer", optimizer_.rule().settings());
+  flags.emplace_back("steps", optimizer_.settings());
   if (!options_.logdir.empty()) {
     const auto timeout = std::chrono::duration_cast<Worker::Span>(
         std::chrono::duration<double>(options_.save_timeout));
@@ -178,19 +167,17 @@ void Supervisor::restore_on_chief() {
   if (found) {
     state_ = std::move(*found);
     saved_step_ = state_.global_step;
-    if (served() != nullptr) {
-      served()->restored(state_.global_step);
-      tell_of_save();
-    }
+    path().restored(state_.global_step);
+    tell_of_save();
     if (!result_) say_resumed(parts);
   } else {
     if (options_.init) options_.init();
-    state_.optimizer_steps = optimizer_.steps();
+    state_.optimizer_steps = optimizer_.rule().steps();
   }
   state_.numbers[kParts] = parts;
   state_.flags = std::move(flags);
   state_.moments.clear();
-  for (const StateTensor& one : optimizer_.state()) state_.moments.push_back(one.name);
+  for (const StateTensor& one : optimizer_.rule().state()) state_.moments.push_back(one.name);
 }
 
 void Supervisor::say_resumed(double parts) const {
@@ -222,12 +209,10 @@ void Supervisor::share_state() {
   state_ = from_state_json(shared.at("state"), "the chief's state").first;
   saves_ = shared.at("saves");
   if (shared.at("result").is_string()) result_ = shared.at("result");
-  optimizer_.set_steps(state_.optimizer_steps);
-  if (distributed_ != nullptr) {
-    distributed_->set_global_step(state_.global_step);
-    distributed_->broadcast_statistics();  // kept there, for a step that is refused
-  }
-  if (served() == nullptr) return;
+  optimizer_.rule().set_steps(state_.optimizer_steps);
+  optimizer_.set_global_step(state_.global_step);
+  optimizer_.broadcast_statistics();  // kept there, for a step that is refused
+  if (!is_served()) return;
   count_served();
   saves_ = saves_ || !is_chief();  // which the chief does, for all
 }
@@ -261,14 +246,14 @@ void Supervisor::step_done(const Metrics& mine) {
 
 // The saved state is that of all ranks.
 void Supervisor::require_same_replicas() {
-  if (distributed_ != nullptr && saves_) distributed_->require_same_replicas();
+  if (saves_) optimizer_.require_same_replicas();
 }
 
 void Supervisor::count_step() {
   ++state_.global_step;
   ++state_.step_in_epoch;
-  state_.optimizer_steps = optimizer_.steps();
-  if (served() != nullptr) count_served();
+  state_.optimizer_steps = optimizer_.rule().steps();
+  count_served();
   keep_statistics();
 }
 
@@ -288,9 +273,9 @@ void Supervisor::look() {
 // After the step that is being counted.
 bool Supervisor::is_time_to_save() const {
   const std::uint64_t every = options_.save_steps;
-  const bool by_steps = every != 0 && (served() == nullptr ? (state_.global_step + 1) % every == 0
-                                                           : served()->global_step() / every !=
-                                                                 state_.global_step / every);
+  const bool by_steps =
+      every != 0 && (!is_served() ? (state_.global_step + 1) % every == 0
+                                  : path().global_step() / every != state_.global_step / every);
   const bool by_time =
       options_.save_model_secs > 0.0 && steady_seconds() - last_save_ >= options_.save_model_secs;
   return by_steps || by_time;
@@ -313,14 +298,12 @@ void Supervisor::save() {
 bool Supervisor::save(std::optional<double> best, Worker::Span patience) {
   if (!checkpoints_) return false;
   last_save_ = steady_seconds();
-  if (served() != nullptr) {
-    served()->fetch();
-    count_served();
-  }
+  path().fetch();
+  count_served();
   if (checkpoints_->save(state_, tensors_, best, patience)) {
     saved_step_ = state_.global_step;
     save_asked_ = false;
-    if (served() != nullptr) tell_of_save();
+    tell_of_save();
     return true;
   }
   if (patience > Worker::Span{}) waited_for_ = saved_step_;
@@ -337,7 +320,7 @@ bool Supervisor::save(std::optional<double> best, Worker::Span patience) {
 void Supervisor::save_for_the_dead(const Error& error) {
   const bool ended = error.status() == RONDE_PEER_FAILED || error.status() == RONDE_CLOSED;
   if (!ended || !checkpoints_ || !options_.save_on_failure) return;
-  if (optimizer_.steps() != state_.optimizer_steps)
+  if (optimizer_.rule().steps() != state_.optimizer_steps)
     return;                             // an update whose step did not complete
   if (state_.global_step == 0) return;  // nothing is lost, and it would replace old checkpoints
   for (std::size_t i = 0; i < statistics_.size(); ++i) {

@@ -13,11 +13,9 @@
 
 #include "bindings/trainer/fit/metrics.h"
 #include "bindings/trainer/fit/replica.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/keep/checkpoints.h"
 #include "bindings/trainer/keep/stop_signals.h"
-#include "bindings/trainer/nn/model.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
-#include "bindings/trainer/optim/optimizer.h"
 
 namespace ronde::trainer {
 
@@ -48,7 +46,7 @@ struct SupervisorOptions {
 
 // Usage, on every rank:
 //
-//   Supervisor supervisor(replica, model, optimizer, {.logdir = "train"});
+//   Supervisor supervisor(here, optimizer, {.logdir = "train"});
 //   supervisor.managed_session([&] {
 //     for (auto epoch = supervisor.epoch(); epoch < epochs; ++epoch) {
 //       Epoch batches = data.epoch(epoch, supervisor.step_in_epoch());
@@ -67,16 +65,13 @@ struct SupervisorOptions {
 // checkpoint that cannot be written is a warning, and training continues; but it is an error if the
 // last state is not on the disk at the end. A checkpoint that is due while the previous one is
 // still being written is skipped, with a warning. Before each checkpoint, and after each epoch,
-// the ranks' states are compared (DistributedOptimizer::require_same_replicas()).
+// the ranks' states are compared (Optimizer::require_same_replicas()).
 //
 // Thread safety: belongs to the thread of its model.
 class Supervisor {
  public:
-  // All but `options` must outlive this object.
-  Supervisor(Replica& replica, const Model& model, Optimizer& optimizer, SupervisorOptions options);
-  // Also restores the step count of its schedule.
-  Supervisor(Replica& replica, const Model& model, DistributedOptimizer& optimizer,
-             SupervisorOptions options);
+  // Of the optimiser's model. Both must outlive this object.
+  Supervisor(Replica& here, Optimizer& optimizer, SupervisorOptions options);
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor();
@@ -146,9 +141,8 @@ class Supervisor {
   void keep_statistics();
   void count_step();
   void require_same_replicas();
-  [[nodiscard]] ServedPath* served() const {
-    return distributed_ == nullptr ? nullptr : distributed_->options().served;
-  }
+  [[nodiscard]] GradientPath& path() const { return optimizer_.path(); }
+  [[nodiscard]] bool is_served() const { return path().is_served(); }
   void count_served();
   void tell_of_save();
   void stop_served();
@@ -161,8 +155,7 @@ class Supervisor {
   void say(const std::string& line) const;
 
   Replica& replica_;
-  Optimizer& optimizer_;
-  DistributedOptimizer* distributed_ = nullptr;
+  Optimizer& optimizer_;  // this replica's
   const SupervisorOptions options_;
   std::vector<StateTensor> tensors_;                 // all of a checkpoint
   std::vector<StateTensor> statistics_;              // of these

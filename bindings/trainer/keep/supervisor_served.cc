@@ -6,18 +6,18 @@
 namespace ronde::trainer {
 
 void Supervisor::count_served() {
-  state_.global_step = state_.optimizer_steps = served()->global_step();
+  if (is_served()) state_.global_step = state_.optimizer_steps = path().global_step();
 }
 
 void Supervisor::set_place(std::uint64_t epoch, std::uint64_t step_in_epoch) noexcept {
-  if (served() == nullptr) return;
+  if (!is_served()) return;
   state_.epoch = epoch;
   state_.step_in_epoch = step_in_epoch;
 }
 
 // A server that begins anew goes on from there.
 void Supervisor::tell_of_save() {
-  served()->saved([this, path = checkpoint_path(options_.logdir, state_.global_step)] {
+  path().saved([this, path = checkpoint_path(options_.logdir, state_.global_step)] {
     (void)checkpoints_->flush();
     return path;
   });
@@ -25,9 +25,9 @@ void Supervisor::tell_of_save() {
 
 // What one task decides, the others see on the servers.
 void Supervisor::stop_served() {
-  if (served() == nullptr) return;
-  if (stopping_) served()->stop(Stop::kStopped);
-  stopping_ = served()->stopped() == Stop::kStopped;
+  if (!is_served()) return;
+  if (stopping_) path().stop(Stop::kStopped);
+  stopping_ = path().stopped() == Stop::kStopped;
 }
 
 }  // namespace ronde::trainer

@@ -16,7 +16,7 @@ namespace ronde::trainer {
 // Normalises each channel by the batch's mean and variance while training, and by running ones
 // otherwise. Each batch moves the running ones a tenth of the way, in the forward pass; one without
 // samples, or whose statistics are not finite, leaves them as they are. A step that
-// DistributedOptimizer refuses puts them back on every rank.
+// Optimizer refuses puts them back on every rank.
 //
 // Thread safety: belongs to the thread of its model.
 class BatchNorm final : public Layer {

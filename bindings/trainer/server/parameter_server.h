@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bindings/trainer/fit/agreement.h"
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/server/client.h"
 #include "bindings/trainer/server/placement.h"
 #include "bindings/trainer/server/protocol.h"
@@ -22,7 +22,7 @@ namespace ronde::trainer::server {
 
 struct ParameterServerOptions {
   ModeOptions mode{};
-  OptimizerOptions optimizer{};
+  RuleOptions optimizer{};
   double clip = 0.0;  // in sync: the largest norm of a round; 0: whatever it is
   Partition partition{};
   std::vector<TableSpec> tables{};  // whole ones: row r lies on server r mod servers
@@ -31,7 +31,7 @@ struct ParameterServerOptions {
   std::vector<StateTensor> statistics{};
   // On the chief: the optimiser of the parameters that state() fills with what the servers' own has
   // kept. It must outlive the ParameterServer. Null: the ParameterServer makes one.
-  Optimizer* mirror = nullptr;
+  UpdateRule* mirror = nullptr;
   Flags alike{};                // what tasks must have alike besides, where they say it
   double deadline = 60.0;       // seconds of silence of a server, or of all (a server ends)
   double worker_timeout = 5.0;  // seconds of silence after which nobody waits for a worker
@@ -187,8 +187,8 @@ class ParameterServer {
   const std::string table_;
   // On the chief: all that a checkpoint holds.
   std::vector<std::unique_ptr<Parameter>> tables_;
-  std::unique_ptr<Optimizer> own_mirror_;
-  Optimizer* mirror_ = nullptr;
+  std::unique_ptr<UpdateRule> own_mirror_;
+  UpdateRule* mirror_ = nullptr;
   std::vector<StateTensor> tensors_;
   bool restored_ = false;
   std::uint64_t first_step_ = 0;

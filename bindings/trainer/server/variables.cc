@@ -84,10 +84,10 @@ VariableSpecs VariableSpecs::of(const std::string& text) {
     }
     const json& how = all.at("optimizer");
     const int kind = how.at("kind");
-    if (kind < 0 || kind > static_cast<int>(OptimizerOptions::Kind::kAdamW)) {
+    if (kind < 0 || kind > static_cast<int>(RuleOptions::Kind::kAdamW)) {
       throw TrainerError("there is no optimiser number " + std::to_string(kind));
     }
-    specs.optimizer.kind = static_cast<OptimizerOptions::Kind>(kind);
+    specs.optimizer.kind = static_cast<RuleOptions::Kind>(kind);
     specs.optimizer.momentum = how.at("momentum");
     specs.optimizer.nesterov = how.at("nesterov");
     specs.optimizer.beta1 = how.at("beta1");
@@ -119,11 +119,11 @@ Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
   }
   clip_ = specs.clip;
   rounds_ = specs.mode.mode == Mode::kSync;
-  dense_ = make_optimizer(specs.optimizer, dense);
+  dense_ = make_rule(specs.optimizer, dense);
   for (const TableSpec& one : specs.tables) {
     tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
     fill(*tables_.back(), one);
-    sparse_.push_back(make_optimizer(specs.optimizer, {tables_.back().get()}));
+    sparse_.push_back(make_rule(specs.optimizer, {tables_.back().get()}));
     sparse_.back()->set_steps(specs.steps);
   }
   dense_->set_steps(specs.steps);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/tensor/parameter.h"
 
@@ -40,7 +40,7 @@ struct TableSpec {
 struct VariableSpecs {
   std::vector<VariableSpec> variables;
   std::vector<TableSpec> tables;
-  OptimizerOptions optimizer;
+  RuleOptions optimizer;
   ModeOptions mode;
   double clip = 0.0;  // the largest norm of a round's average, over all groups; 0: whatever it is
   bool whole = false;
@@ -99,10 +99,10 @@ class Variables {
 
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Parameter>> tables_;
-  std::unique_ptr<Optimizer> dense_;
-  std::vector<std::unique_ptr<Optimizer>> sparse_;  // one for each table
-  std::size_t size_ = 0;                            // of all variables
-  std::size_t learned_ = 0;                         // of these by a gradient
+  std::unique_ptr<UpdateRule> dense_;
+  std::vector<std::unique_ptr<UpdateRule>> sparse_;  // one for each table
+  std::size_t size_ = 0;                             // of all variables
+  std::size_t learned_ = 0;                          // of these by a gradient
   bool rounds_ = false;
   double clip_ = 0.0;
   std::vector<float> average_;  // of a round's pushes

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kSamples = 1000;
 constexpr std::size_t kBatch = 24;
-const DistributedOptions kOptions{.schedule = {.learning_rate = 0.05}};
+const OptimizerOptions kOptions{.schedule = {.learning_rate = 0.05}};
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, std::size_t replicas) {
   if (name == "mirrored") return std::make_unique<Mirrored>(replicas);
@@ -63,8 +63,7 @@ std::unique_ptr<Sequential> network() {
   return layers;
 }
 
-void step(Replica& here, const StrategyModel& model, StrategyOptimizer& sgd,
-          const StepBatch& mine) {
+void step(Replica& here, const Model& model, Optimizer& sgd, const StepBatch& mine) {
   const Batch& part = mine.parts.front();
   here.tape().begin();
   const Tensor outputs = model(here.tape().borrow(part.shape, part.inputs));
@@ -80,8 +79,8 @@ DistributedDataset feed(Strategy& strategy, const std::string& way, std::size_t 
 }
 
 std::string fed(Strategy& strategy, const std::string& way) {
-  StrategyModel model(network);
-  StrategyOptimizer sgd(model, {}, kOptions);
+  Model model(network);
+  Optimizer sgd(model, {}, kOptions);
   for (const DistributedBatch& batch : feed(strategy, way, kBatch).epoch(0)) {
     strategy.run([&](Replica& here, const StepBatch& mine) { step(here, model, sgd, mine); },
                  batch);
@@ -90,8 +89,8 @@ std::string fed(Strategy& strategy, const std::string& way) {
 }
 
 void print_bits(Strategy& strategy) {
-  StrategyModel model(network);
-  StrategyOptimizer sgd(model, {.momentum = 0.9}, kOptions);
+  Model model(network);
+  Optimizer sgd(model, {.momentum = 0.9}, kOptions);
   model.compile(sgd, classification_loss, {"top_3_accuracy"});
   model.fit(images(kBatch), {.epochs = 2});
   const Metrics test = model.evaluate(images(100));
@@ -117,13 +116,13 @@ void print_bits(Strategy& strategy) {
 }
 
 void save(Strategy& strategy, const std::string& logdir, std::size_t most_steps) {
-  StrategyModel model(network);
-  StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam}, kOptions);
+  Model model(network);
+  Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam}, kOptions);
   model.compile(adam, classification_loss);
   const Dataset data = images(kBatch);
   const auto steps = strategy.run([&](Replica& here) {
     std::uint64_t taken = 0;
-    Supervisor supervisor(here, model.here(), adam.of(here), {.logdir = logdir});
+    Supervisor supervisor(here, adam, {.logdir = logdir});
     supervisor.managed_session([&] {
       std::vector<std::unique_ptr<Callback>> owned;
       owned.push_back(std::make_unique<SaveCheckpoints>(supervisor, model.learner()));
@@ -145,8 +144,8 @@ double seconds() {
 
 // Steps of 250 samples a replica, whose images are 0.8 MB.
 void print_feed(Strategy& strategy, const std::string& way, std::size_t steps) {
-  StrategyModel model(network);
-  StrategyOptimizer sgd(model, {}, kOptions);
+  Model model(network);
+  Optimizer sgd(model, {}, kOptions);
   const DistributedDataset data = feed(strategy, way, 250 * strategy.num_replicas_in_sync());
   std::size_t taken = 0;
   const double begin = seconds();
@@ -166,8 +165,8 @@ void print_feed(Strategy& strategy, const std::string& way, std::size_t steps) {
 
 // Arrays that are not the same in each process: `odd` says of what.
 void fit_arrays(const Strategy& strategy, const std::string& odd) {
-  StrategyModel model(network);
-  StrategyOptimizer sgd(model, {}, kOptions);
+  Model model(network);
+  Optimizer sgd(model, {}, kOptions);
   model.compile(sgd, classification_loss);
   const bool other = !strategy.is_chief();
   const float input = other && odd == "inputs" ? 1.0F : 0.0F;

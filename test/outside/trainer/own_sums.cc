@@ -23,8 +23,8 @@ void own_sum(std::span<const std::span<float>> replicas) {
 std::string trained(CrossDeviceOps cross_device) {
   Mirrored strategy(3, std::move(cross_device));
   const Scope scope(strategy);
-  StrategyModel model([] { return make_mlp(4, 8, 3, 1); });
-  StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam});
+  Model model([] { return make_mlp(4, 8, 3, 1); });
+  Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam});
   model.compile(adam, classification_loss);
   std::vector<float> inputs;
   std::vector<long> labels;

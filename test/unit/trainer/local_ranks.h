@@ -14,11 +14,15 @@
 namespace ronde::trainer {
 
 // One rank of a job inside this process, as MultiWorkerMirrored is in a process of its own.
-class JobRank final : public Strategy {
+class JobRank : public Strategy {
  public:
   JobRank(const LocalJob& job, int rank)
       : Strategy({.name = "JobRank", .open = [&](std::size_t) { return Engine(job, rank); }}) {}
-  [[nodiscard]] Engine& engine() { return replica(0).engine(); }
+  [[nodiscard]] Replica& here() { return replica(0); }
+  [[nodiscard]] Engine& engine() { return here().engine(); }
+
+ private:
+  const Scope scope_{*this};
 };
 
 // Throws what the lowest rank threw that threw.

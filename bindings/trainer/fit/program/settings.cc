@@ -64,8 +64,8 @@ struct Automatic {
 };
 
 void check_steps(const Automatic& given, const TrainingDefaults& defaults, StepSettings& settings) {
-  OptimizerOptions& optimizer = settings.optimizer;
-  const bool sgd = optimizer.kind == OptimizerOptions::Kind::kSgd;
+  RuleOptions& optimizer = settings.rule;
+  const bool sgd = optimizer.kind == RuleOptions::Kind::kSgd;
   if (optimizer.nesterov && (!sgd || optimizer.momentum == 0.0)) {
     throw UsageError(
         "--nesterov on looks along the momentum of sgd: use --optimizer sgd and a --momentum above "
@@ -73,7 +73,7 @@ void check_steps(const Automatic& given, const TrainingDefaults& defaults, StepS
   }
   if (!sgd) optimizer.momentum = 0.0;
   optimizer.weight_decay = given.weight_decay;
-  ScheduleOptions& schedule = settings.distributed.schedule;
+  ScheduleOptions& schedule = settings.optimizer.schedule;
   settings.epochs = given.epochs.value_or(defaults.epochs);
   schedule.kind = given.schedule.value_or(defaults.schedule);
   schedule.learning_rate = given.rate.value_or(sgd ? defaults.sgd_rate : defaults.adam_rate);
@@ -144,11 +144,11 @@ void add_run_flags(FlagTable& table, RunSettings& settings) {
 // NOLINTNEXTLINE(readability-function-size)
 void add_step_flags(FlagTable& table, StepSettings& settings,
                     std::function<TrainingDefaults()> defaults) {
-  using Optimizers = Choices<OptimizerOptions::Kind>;
+  using Optimizers = Choices<RuleOptions::Kind>;
   using Kind = ScheduleOptions::Kind;
   const auto given = std::make_shared<Automatic>();
-  OptimizerOptions& optimizer = settings.optimizer;
-  DistributedOptions& how = settings.distributed;
+  RuleOptions& optimizer = settings.rule;
+  OptimizerOptions& how = settings.optimizer;
   const auto schedules = [](Kind& target) {
     FlagValue value = one_of(target, Choices<Kind>{{"constant", Kind::kConstant},
                                                    {"step", Kind::kStep},
@@ -172,9 +172,9 @@ void add_step_flags(FlagTable& table, StepSettings& settings,
        {"momentum", share(optimizer.momentum), "sgd: share of the last step that is kept"},
        {"nesterov", on_off(optimizer.nesterov), "sgd: look ahead along the momentum: off, on"},
        {"optimizer",
-        one_of(optimizer.kind, Optimizers{{"sgd", OptimizerOptions::Kind::kSgd},
-                                          {"adam", OptimizerOptions::Kind::kAdam},
-                                          {"adamw", OptimizerOptions::Kind::kAdamW}}),
+        one_of(optimizer.kind, Optimizers{{"sgd", RuleOptions::Kind::kSgd},
+                                          {"adam", RuleOptions::Kind::kAdam},
+                                          {"adamw", RuleOptions::Kind::kAdamW}}),
         "how to step: sgd, adam or adamw"},
        {"weight-decay", automatic(given->weight_decay, decay),
         "how weights shrink; auto: 0, and 0.01 for adamw"},
@@ -211,7 +211,7 @@ void add_step_flags(FlagTable& table, StepSettings& settings,
 }
 
 void finish_schedule(StepSettings& settings, std::size_t steps_per_epoch) {
-  ScheduleOptions& schedule = settings.distributed.schedule;
+  ScheduleOptions& schedule = settings.optimizer.schedule;
   schedule.total = steps_per_epoch * settings.epochs;
   schedule.every = (schedule.total + 2) / 3;  // three levels, whatever the rest
   if (schedule.warmup < schedule.total) return;
@@ -221,8 +221,8 @@ void finish_schedule(StepSettings& settings, std::size_t steps_per_epoch) {
 }
 
 void require_batch(const StepSettings& settings, std::size_t replicas, std::size_t samples) {
-  const std::string accumulate = std::to_string(settings.distributed.accumulate);
-  const std::uint64_t parts = replicas * settings.distributed.accumulate;
+  const std::string accumulate = std::to_string(settings.optimizer.accumulate);
+  const std::uint64_t parts = replicas * settings.optimizer.accumulate;
   const std::string batch = "--global-batch " + std::to_string(settings.global_batch);
   std::string failure;
   if (settings.global_batch < parts) {

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "bindings/trainer/fit/program/flags.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/keep/supervisor.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 
 namespace ronde::trainer {
 
@@ -42,8 +42,8 @@ struct TrainingDefaults {
 struct StepSettings {
   std::size_t epochs = 0;
   std::size_t global_batch = 128;
-  OptimizerOptions optimizer{.momentum = 0.9};
-  DistributedOptions distributed;  // schedule.total: see finish_schedule()
+  RuleOptions rule{.momentum = 0.9};
+  OptimizerOptions optimizer;  // schedule.total: see finish_schedule()
 };
 
 // The settings must outlive the table, and have their values when it has been parsed.

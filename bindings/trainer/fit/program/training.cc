@@ -55,7 +55,7 @@ class Callbacks {
         progress_(chief_ ? &std::cout : nullptr,
                   chief_ && stderr_is_terminal() ? &std::cerr : nullptr),
         lines_(here.replica, here.learner, here.settings.log_every,
-               chief_ || here.learner.served() != nullptr ? &std::cout : nullptr,
+               chief_ || here.learner.path().is_served() ? &std::cout : nullptr,
                step_lines(here.training)) {
     all_ = {&progress_, &history_, &lines_};
     if (here.supervisor == nullptr) return;
@@ -74,7 +74,7 @@ class Callbacks {
                        .say = say});
       all_.push_back(&*log_);
     }
-    if (settings.stop_early && (chief_ || here.learner.served() == nullptr)) {
+    if (settings.stop_early && (chief_ || !here.learner.path().is_served())) {
       all_.push_back(&stopping_.emplace(supervisor.numbers(), settings.patience, 0.0, say));
     }
     all_.push_back(&saving_.emplace(supervisor, here.learner));
@@ -172,8 +172,8 @@ std::optional<std::string> train_and_score(const Here& here) {
   const FitResult fit = trainer::fit(replica, here.learner, here.data, options, callbacks.all(),
                                      settings.stop_early ? &here.test : nullptr);
   if (fit.cut_short) return std::nullopt;
-  ServedPath* const served = here.learner.served();
-  if (served != nullptr && !replica.is_chief()) return served->words();
+  GradientPath& path = here.learner.path();
+  if (path.is_served() && !replica.is_chief()) return path.words();
   const bool finished_before = fit.steps == 0 && here.supervisor != nullptr;
   const double own_loss = fit.training.samples == 0.0 ? std::nan("") : fit.training.loss();
   const double loss = finished_before ? loss_before(*here.supervisor) : own_loss;
@@ -184,10 +184,10 @@ std::optional<std::string> train_and_score(const Here& here) {
     if (!settings.plot.empty() && replica.is_chief()) plot(settings.plot, callbacks.losses());
   });
   const std::string line = line_of(here, fit, loss, scores, hash, before);
-  return served == nullptr ? line : line + ' ' + served->words();
+  return path.is_served() ? line + ' ' + path.words() : line;
 }
 
-int score_checkpoints(const Here& here, const Model& model) {
+int score_checkpoints(const Here& here, const Network& model) {
   if (here.replica.size() != 1) {
     throw AgreedError("--job evaluate is one replica beside the training: leave out --replicas", 0,
                       kExitConfiguration);
@@ -207,7 +207,7 @@ int score_checkpoints(const Here& here, const Model& model) {
 
 // The task that looks on: scores the variables as they are, once a second, until the end.
 int look_on(const Here& here) {
-  ServedPath& served = *here.learner.served();
+  GradientPath& served = here.learner.path();
   served.begin();
   for (bool last = false; !last;) {
     last = served.stopped() != Stop::kNo;
@@ -224,25 +224,22 @@ void begin(const Here& here) {
   print(here.replica.strategy().description() + '\n' + here.replica.engine().describe());
 }
 
-int supervise(Replica& replica, StrategyModel& model, const Training& training,
+int supervise(Replica& replica, Model& model, const Training& training,
               const RunSettings& settings) {
   const Dataset data = model.shard(training.data);
   const Dataset test = replica.shard_to_score(training.test);
   Learner& learner = model.learner();
   Here here{replica, learner, training, settings, data, test};
-  if (settings.evaluates) return score_checkpoints(here, model.here());
+  if (settings.evaluates) return score_checkpoints(here, model.network());
   begin(here);
   if (replica.strategy().only_evaluates()) return look_on(here);
-  if (ServedPath* const served = learner.served(); served != nullptr && served->reads_data()) {
-    served->alike("data", data.settings());
-  }
+  if (learner.path().reads_data()) learner.path().alike("data", data.settings());
   SupervisorOptions duties = settings.supervisor;
   duties.flags = training.same;
   duties.flags.emplace_back("data", data.settings());
-  DistributedOptimizer& optimizer = model.optimizer().of(replica);
-  Supervisor supervisor(replica, model.here(), optimizer, duties);
+  Supervisor supervisor(replica, model.optimizer(), duties);
   here.supervisor = &supervisor;
-  here.schedule = optimizer.options().schedule;
+  here.schedule = model.optimizer().of(replica).options().schedule;
   supervisor.managed_session([&] {
     if (auto line = train_and_score(here)) supervisor.finish(std::move(*line));
   });
@@ -253,7 +250,7 @@ int supervise(Replica& replica, StrategyModel& model, const Training& training,
 
 }  // namespace
 
-int train(StrategyModel& model, const Training& training, const RunSettings& settings) {
+int train(Model& model, const Training& training, const RunSettings& settings) {
   return model.strategy()
       .run([&](Replica& here) { return supervise(here, model, training, settings); })
       .values()

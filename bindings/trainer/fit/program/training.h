@@ -11,8 +11,8 @@
 #include "bindings/trainer/fit/callbacks.h"
 #include "bindings/trainer/fit/learner.h"
 #include "bindings/trainer/fit/program/settings.h"
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/fit/strategy/strategy.h"
-#include "bindings/trainer/fit/strategy/strategy_model.h"
 
 namespace ronde::trainer {
 
@@ -33,7 +33,7 @@ struct Training {
 // --job evaluate scores the checkpoints of another process instead, and prints how many. Returns
 // with what the process should end. Throws what fit() and evaluate() throw, and AgreedError where
 // the ranks end with different parameters or the picture cannot be written.
-int train(StrategyModel& model, const Training& training, const RunSettings& settings);
+int train(Model& model, const Training& training, const RunSettings& settings);
 // The same for a learner of the program's own, in a step of a strategy: nothing is saved or logged.
 int train(Replica& here, Learner& learner, const Training& training, const RunSettings& settings);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics by name.
+// Losses, and metrics by name.
 #include "bindings/trainer/fit/strategy/metric.h"
 
 #include <algorithm>
@@ -56,6 +56,18 @@ double absolute_error(const Tensor& outputs, const Batch& batch) {
 }
 
 }  // namespace
+
+Loss classification_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
+  return softmax_cross_entropy(outputs, batch.labels, global_batch);
+}
+
+Loss two_classes_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
+  return binary_cross_entropy(outputs, batch.labels, global_batch);
+}
+
+Loss regression_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
+  return mean_squared_error(outputs, batch.targets, global_batch);
+}
 
 Metric::Metric(const char* name) : name_(name) {
   constexpr std::string_view kTop = "top_";

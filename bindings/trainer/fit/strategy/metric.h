@@ -1,14 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training watches beside its loss.
+// What a training minimises, and what it watches beside.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/fit/host_learner.h"
+#include "bindings/trainer/data/batch.h"
+#include "bindings/trainer/tensor/losses.h"
+#include "bindings/trainer/tensor/tensor.h"
 
 namespace ronde::trainer {
+
+// The loss of a model's outputs for a batch; losses.h has some.
+using LossFunction =
+    std::function<Loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch)>;
+
+// softmax_cross_entropy() and binary_cross_entropy() of the labels, mean_squared_error() of the
+// targets.
+Loss classification_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
+Loss two_classes_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
+Loss regression_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
 
 // A number for each sample, whose mean over all of them fit() and evaluate() give by its name.
 //

@@ -4,7 +4,7 @@
 //
 //   Mirrored strategy(2);
 //   const Scope scope(strategy);
-//   StrategyModel model([] { return make_mlp(784, 128, 10, 1); });
+//   Model model([] { return make_mlp(784, 128, 10, 1); });
 //
 // All throw TrainerError for what cannot be, and ronde::Error where the job cannot begin.
 #pragma once
@@ -54,7 +54,7 @@ struct MultiWorkerOptions {
 
   Communication communication = Communication::kAuto;
   std::size_t replicas = 1;         // of each worker, on threads of its process
-  std::size_t bytes_per_pack = 0;   // DistributedOptions::bucket_bytes; 0: its default
+  std::size_t bytes_per_pack = 0;   // OptimizerOptions::bucket_bytes; 0: its default
   std::chrono::seconds timeout{0};  // for the others to begin; 0: RONDE_START_TIMEOUT_SECONDS
   int threads = 1;                  // of the replica's kernels
   Say say{};  // prints, on the chief, what was chosen; empty: on standard output

@@ -41,6 +41,39 @@ Around around(const Shape& shape, std::size_t axis) {
 
 }  // namespace
 
+Replica::Replica(Strategy& strategy, std::size_t local, Engine engine)
+    : strategy_(strategy),
+      local_(local),
+      engine_(std::move(engine)),
+      tape_(strategy.threads_per_replica()),
+      rank_(engine_.rank()),
+      size_(engine_.size()),
+      shares_memory_(strategy.shares_variables()),
+      is_chief_(rank_ == 0 && strategy.parts_.is_chief) {}
+
+Dataset Replica::shard_to_score(const Dataset& data) const {
+  return strategy_.is_served() ? data.shard(0, 1) : shard(data);
+}
+
+Dataset Replica::shard(const Dataset& data, std::size_t parts) const {
+  const std::size_t replicas = strategy_.num_replicas_in_sync();
+  try {
+    if (strategy_.reads_data() && data.samples().value_or(replicas) < replicas) {
+      throw TrainerError("the data set has " + std::to_string(*data.samples()) + " samples, and " +
+                         strategy_.name() + " has " + std::to_string(replicas) +
+                         " replicas: give each of them one, or use fewer replicas");
+    }
+    if (!strategy_.is_served()) {
+      return data.shard(static_cast<std::size_t>(rank_), replicas, parts);
+    }
+    const std::size_t worker = strategy_.parts_.worker;
+    return worker < replicas ? data.shard(worker, replicas, parts).alone()
+                             : data.shard(0, 1, replicas);
+  } catch (const TrainerError& error) {  // the same on all replicas
+    throw AgreedError(error.what(), 0, kExitConfiguration);
+  }
+}
+
 bool in_step() noexcept { return current().replica != nullptr; }
 
 Replica& current_replica() {
@@ -77,7 +110,7 @@ Strategy::Strategy(Parts parts)
     : description_(parts.name),
       parts_(std::move(parts)),
       replicas_(parts_.replicas),
-      gradients_(parts_.replicas),
+      summed_(parts_.replicas),
       threads_(parts_.replicas) {
   threads_.run(
       [this](std::size_t local) {
@@ -147,35 +180,47 @@ void Strategy::end_replica(Replica& replica) const {
   }
 }
 
-DistributedOptions Strategy::completed(DistributedOptions options, std::size_t local) {
-  options.shared_values = shares_variables();
-  if (parts_.bytes_per_pack != 0) options.bucket_bytes = parts_.bytes_per_pack;
-  if (parts_.cross_device) {
-    if (options.wire != Compression::kNone) {
-      throw TrainerError(
-          "cross-device operations sum f32, and never see a compressed gradient: "
-          "leave DistributedOptions::wire (--wire) at f32, or take NcclAllReduce",
-          kExitConfiguration);
-    }
-    options.sum_gradients = [this, local](std::span<Parameter* const> parameters) {
-      sum_gradients(local, parameters);
-    };
+void refuse_mixed(const std::string& what) {
+  throw TrainerError(what + ": make both while the Scope of the strategy that trains them lives",
+                     kExitConfiguration);
+}
+
+void Strategy::require_own(const Replica& here, const char* what) const {
+  if (&here.strategy() == this) return;
+  refuse_mixed(std::string(what) + " of " + name() + " is used in a step of " +
+               here.strategy().name());
+}
+
+std::unique_ptr<GradientPath> Strategy::gradient_path(Replica& here, const Network& model,
+                                                      const RuleOptions& /*how*/,
+                                                      UpdateRule& /*rule*/,
+                                                      const OptimizerOptions& options) {
+  if (!parts_.cross_device) {
+    OptimizerOptions own = options;
+    if (parts_.bytes_per_pack != 0) own.bucket_bytes = parts_.bytes_per_pack;
+    return averaged_path(here.engine(), model.parameters(), own);
   }
-  return options;
+  if (options.wire != Compression::kNone) {
+    throw TrainerError(
+        "cross-device operations sum f32, and never see a compressed gradient: "
+        "leave OptimizerOptions::wire (--wire) at f32, or take NcclAllReduce",
+        kExitConfiguration);
+  }
+  return summed_path([this, &here, &model] { sum_gradients(here, model.parameters()); });
 }
 
 // Each replica sums every so manieth tensor of all of them, between two barriers.
-void Strategy::sum_gradients(std::size_t local, std::span<Parameter* const> parameters) {
-  Engine& engine = replicas_[local]->engine();
-  gradients_[local].clear();
-  for (const Parameter* const one : parameters) gradients_[local].push_back(one->gradient());
-  engine.barrier_blocking("strategy/sum");
-  std::vector<std::span<float>> same(gradients_.size());
-  for (std::size_t i = local; i < parameters.size(); i += gradients_.size()) {
-    for (std::size_t other = 0; other < same.size(); ++other) same[other] = gradients_[other][i];
+void Strategy::sum_gradients(Replica& here, std::span<Parameter* const> parameters) {
+  summed_[here.local()] = parameters;
+  here.engine().barrier_blocking("strategy/sum");
+  std::vector<std::span<float>> same(summed_.size());
+  for (std::size_t i = here.local(); i < parameters.size(); i += same.size()) {
+    for (std::size_t other = 0; other < same.size(); ++other) {
+      same[other] = summed_[other][i]->gradient();
+    }
     parts_.cross_device(same);
   }
-  engine.barrier_blocking("strategy/summed");
+  here.engine().barrier_blocking("strategy/summed");
 }
 
 double Strategy::reduce(ReduceOp op, const PerReplica<double>& values) {

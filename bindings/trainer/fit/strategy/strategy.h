@@ -21,8 +21,9 @@
 #include "bindings/trainer/fit/strategy/distributed_dataset.h"
 #include "bindings/trainer/fit/strategy/per_replica.h"
 #include "bindings/trainer/fit/strategy/replica_threads.h"
-#include "bindings/trainer/nn/model.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
+#include "bindings/trainer/nn/network.h"
+#include "bindings/trainer/optim/gradient_path.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/normalization.h"
 #include "bindings/trainer/tensor/parameter.h"
@@ -38,6 +39,9 @@ namespace ronde::trainer {
 [[nodiscard]] Strategy& current_strategy();
 // For layers that normalise over the samples of all replicas: CnnOptions::sum_over_ranks.
 [[nodiscard]] SumOverRanks sum_over_replicas();
+
+// Throws TrainerError: what belongs together was made under different strategies.
+[[noreturn]] void refuse_mixed(const std::string& what);
 
 // While it lives `strategy` is the current one of this thread: models and optimisers that are made
 // here are its.
@@ -132,12 +136,10 @@ class Strategy {
   [[nodiscard]] bool is_served() const noexcept { return parts_.workers != 0; }
   // Whether this task does nothing but look at what others learn.
   [[nodiscard]] bool only_evaluates() const noexcept { return parts_.only_evaluates; }
-  // The way of a replica's gradients; null: the engine sums them.
-  [[nodiscard]] virtual std::unique_ptr<ServedPath> served_path(
-      const Model& /*model*/, const OptimizerOptions& /*how*/, Optimizer& /*optimizer*/,
-      const DistributedOptions& /*more*/) {
-    return nullptr;
-  }
+  // The way of a replica's gradients: the engine sums them, or else the CrossDeviceOps.
+  [[nodiscard]] virtual std::unique_ptr<GradientPath> gradient_path(
+      Replica& here, const Network& model, const RuleOptions& how, UpdateRule& rule,
+      const OptimizerOptions& options);
   // Collective, at the end of a program: nobody leaves before what the others need is done.
   virtual void finish() {}
 
@@ -148,12 +150,9 @@ class Strategy {
   void require_usable(const char* call) const;
   // Whether replicas share the memory of their variables: only the first updates.
   [[nodiscard]] bool shares_variables() const noexcept { return parts_.shares_variables; }
-  [[nodiscard]] bool may_be_chief() const noexcept { return parts_.is_chief; }
-  // Which worker of those that share variables on servers this task is; as many as there are: none.
-  [[nodiscard]] std::size_t worker() const noexcept { return parts_.worker; }
   [[nodiscard]] int threads_per_replica() const noexcept { return parts_.threads; }
-  // The options of an optimiser on this replica, with what the strategy has to say.
-  [[nodiscard]] DistributedOptions completed(DistributedOptions options, std::size_t local);
+  // Throws TrainerError where the replica is of another strategy than `what` is.
+  void require_own(const Replica& here, const char* what) const;
   [[nodiscard]] Replica& replica(std::size_t local) { return *replicas_.at(local); }
   // What every process has, one after the other. Collective over the processes.
   template <typename T>
@@ -191,24 +190,25 @@ class Strategy {
   std::string description_;
 
  private:
+  friend class Replica;
   void on_replicas(const std::function<void(Replica&)>& body);
   void end_replica(Replica& replica) const;
   [[nodiscard]] std::vector<Array> everywhere(const PerReplica<Array>& values,
                                               std::optional<std::size_t> free_axis);
 
-  void sum_gradients(std::size_t local, std::span<Parameter* const> parameters);
+  void sum_gradients(Replica& here, std::span<Parameter* const> parameters);
 
   Parts parts_;
   const std::thread::id thread_ = std::this_thread::get_id();
   std::size_t size_ = 0;
   std::string ended_;  // by which error; empty: it has not
   std::vector<std::unique_ptr<Replica>> replicas_;
-  std::vector<std::vector<std::span<float>>> gradients_;  // of each replica, for cross_device
+  std::vector<std::span<Parameter* const>> summed_;  // of each replica, for cross_device
   ReplicaThreads threads_;
 };
 
 // The mean over the global batch of a loss of each sample ({samples}): what each replica hands to
-// StrategyOptimizer::minimize(), so that gradients are summed over the replicas.
+// Optimizer::minimize(), so that gradients are summed over the replicas.
 [[nodiscard]] Loss compute_average_loss(const Tensor& per_example, std::size_t global_batch);
 // A regularisation that every replica computes from the same parameters counts once: divided by the
 // replicas in sync. Add it to Loss::value.

@@ -31,8 +31,8 @@ std::string text_of_list(const std::vector<std::uint64_t>& numbers) {
 }  // namespace
 
 Served::Served(std::shared_ptr<ServedJob> job, std::vector<Parameter*> parameters,
-               std::vector<StateTensor> statistics, const OptimizerOptions& how,
-               Optimizer& optimizer, double clip)
+               std::vector<StateTensor> statistics, const RuleOptions& how, UpdateRule& optimizer,
+               double clip)
     : job_(std::move(job)), parameters_(std::move(parameters)), options_(job_->options.servers) {
   options_.statistics = std::move(statistics);
   options_.optimizer = how;
@@ -187,7 +187,7 @@ bool Served::await_batch(StepBatch& batch, std::uint64_t& epoch) {
     const ServerCounts now = servers().counts();
     if (servers().is_chief() && now.there == 0 && now.expected == 0 && stop_ == Stop::kNo) {
       // Where nobody has come to the end of it the training is not over.
-      const bool alone = now.lost.size() == workers();
+      const bool alone = now.lost.size() == job_->tasks.workers.size();
       stop_ = alone ? Stop::kStopped : Stop::kEnded;
       if (alone) say("all workers are gone without a word: start all tasks again to go on");
     }
@@ -236,7 +236,7 @@ void Served::answer(const Sums& sums) {
   has_part_ = false;
 }
 
-ServedPath::Sums Served::send_batch(const StepBatch& batch, std::uint64_t epoch, double rate) {
+GradientPath::Sums Served::send_batch(const StepBatch& batch, std::uint64_t epoch, double rate) {
   const std::size_t workers = job_->tasks.workers.size();
   std::uint32_t worker = 0;
   for (const Batch& part : batch.parts) {
@@ -268,7 +268,7 @@ void Served::drain() {
   while (!running_.empty()) finish_part();
 }
 
-ServedPath::Sums Served::finish_sent() {
+GradientPath::Sums Served::finish_sent() {
   drain();
   return std::exchange(answered_, {});
 }

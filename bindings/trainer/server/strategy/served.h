@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "bindings/trainer/optim/served_path.h"
+#include "bindings/trainer/optim/gradient_path.h"
 #include "bindings/trainer/server/coordinator/coordinator.h"
 #include "bindings/trainer/server/parameter_server.h"
 
@@ -33,21 +33,21 @@ struct ServedJob {
   [[nodiscard]] bool is_worker() const { return tasks.role == Role::kWorker; }
 };
 
-class Served final : public ServedPath {
+class Served final : public GradientPath {
  public:
   // All must outlive this object.
   Served(std::shared_ptr<ServedJob> job, std::vector<Parameter*> parameters,
-         std::vector<StateTensor> statistics, const OptimizerOptions& how, Optimizer& optimizer,
+         std::vector<StateTensor> statistics, const RuleOptions& how, UpdateRule& optimizer,
          double clip);
   ~Served() override;
 
+  [[nodiscard]] bool is_served() const override { return true; }
   void pull() override;
   void push(double samples, double rate) override;
   void fetch() override;
   [[nodiscard]] std::uint64_t global_step() const override;
   [[nodiscard]] std::uint64_t steps_per_batch() const override;
   [[nodiscard]] bool in_rounds() const override { return job_->in_sync(); }
-  [[nodiscard]] std::size_t workers() const override { return job_->tasks.workers.size(); }
   [[nodiscard]] bool reads_data() const override;
   [[nodiscard]] bool is_sent_data() const override;
   bool await_batch(StepBatch& batch, std::uint64_t& epoch) override;

@@ -60,10 +60,11 @@ ParameterServer::ParameterServer(const Tasks& tasks, const ServedOptions& option
 
 ParameterServer::~ParameterServer() = default;
 
-std::unique_ptr<ServedPath> ParameterServer::served_path(const Model& model,
-                                                         const OptimizerOptions& how,
-                                                         Optimizer& optimizer,
-                                                         const DistributedOptions& options) {
+std::unique_ptr<GradientPath> ParameterServer::gradient_path(Replica& /*here*/,
+                                                             const Network& model,
+                                                             const RuleOptions& how,
+                                                             UpdateRule& rule,
+                                                             const OptimizerOptions& options) {
   if (job_->servers != nullptr) {
     throw TrainerError(
         "servers have the variables of one model, and another optimiser is made: use one",
@@ -74,8 +75,8 @@ std::unique_ptr<ServedPath> ParameterServer::served_path(const Model& model,
         "--accumulate is for workers that read their data: with --feed chief use a smaller batch",
         kExitConfiguration);
   }
-  return std::make_unique<server::Served>(job_, model.parameters(), model.statistics(), how,
-                                          optimizer, options.clip_norm);
+  return std::make_unique<server::Served>(job_, model.parameters(), model.statistics(), how, rule,
+                                          options.clip_norm);
 }
 
 void ParameterServer::finish() {

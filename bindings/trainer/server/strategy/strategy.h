@@ -16,7 +16,7 @@ void check_tasks(const Tasks& tasks, const ServedOptions& options);
 }  // namespace server
 
 // Tasks of a job, each with one replica, at their own pace: workers pull variables and push
-// gradients. A strategy like the others for StrategyModel, train() and loops of a program's own,
+// gradients. A strategy like the others for Model, train() and loops of a program's own,
 // but that a task's reductions, evaluations and predictions are its own, over all of the data.
 // Servers have the variables of one model. A process that is to serve calls server::serve().
 class ParameterServer final : public Strategy {
@@ -25,10 +25,9 @@ class ParameterServer final : public Strategy {
   ParameterServer(const server::Tasks& tasks, const ServedOptions& options);
   ~ParameterServer() override;
 
-  [[nodiscard]] std::unique_ptr<ServedPath> served_path(const Model& model,
-                                                        const OptimizerOptions& how,
-                                                        Optimizer& optimizer,
-                                                        const DistributedOptions& options) override;
+  [[nodiscard]] std::unique_ptr<GradientPath> gradient_path(
+      Replica& here, const Network& model, const RuleOptions& how, UpdateRule& rule,
+      const OptimizerOptions& options) override;
   // A worker waits until the chief has closed the job, which the chief does once all are here, or
   // gone. Throws TrainerError where the chief is silent until the deadline.
   void finish() override;

@@ -52,7 +52,7 @@ std::unique_ptr<DeviceMath> math_of(Where where) {
 // A learner that owns its device.
 class WithMath final : public Learner {
  public:
-  WithMath(Where where, Engine& engine, Model model, const DeviceSgd& sgd, const Images& train,
+  WithMath(Where where, Engine& engine, Network model, const DeviceSgd& sgd, const Images& train,
            const Images& test)
       : math_(math_of(where)), learner_(engine, *math_, std::move(model), sgd, train) {
     learner_.evaluate_on(test);
@@ -75,10 +75,10 @@ ToyOutcome train(Where where, int ranks, double momentum) {
   ToyTraining training;
   training.ranks = ranks;
   training.same_start = false;
-  training.optimizer.momentum = momentum;
-  training.distributed.schedule.learning_rate = 0.01;
+  training.rule.momentum = momentum;
+  training.optimizer.schedule.learning_rate = 0.01;
   if (where == Where::kHost) return run_toy(training);
-  training.learner = [where, momentum](Engine& engine, Model model, const Images& data,
+  training.learner = [where, momentum](Engine& engine, Network model, const Images& data,
                                        const Images& test) {
     return std::make_unique<WithMath>(where, engine, std::move(model), DeviceSgd{0.01, momentum},
                                       data, test);

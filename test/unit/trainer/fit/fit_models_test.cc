@@ -46,13 +46,13 @@ ToyTraining cnn() {
   training.samples = 20;
   training.epochs = 2;
   training.global_batch = 6;
-  training.distributed.schedule.learning_rate = 0.01;
+  training.optimizer.schedule.learning_rate = 0.01;
   return training;
 }
 
 TEST(FitModels, RanksGiveTheBitsOfOneRankThatAccumulatesForACnn) {
   ToyTraining alone = cnn();
-  alone.distributed.accumulate = 3;
+  alone.optimizer.accumulate = 3;
   ToyTraining many = cnn();
   many.ranks = 3;
   EXPECT_THAT(run_toy(many).hashes, Each(run_toy(alone).hashes[0]));
@@ -69,7 +69,7 @@ TEST(FitModels, RanksGiveTheBitsOfOneRankThatAccumulatesWithDropout) {
     return model;
   };
   ToyTraining alone = training;
-  alone.distributed.accumulate = 4;
+  alone.optimizer.accumulate = 4;
   training.ranks = 4;
   const ToyOutcome many = run_toy(training);
   EXPECT_THAT(many.hashes, Each(run_toy(alone).hashes[0]));
@@ -160,37 +160,12 @@ TEST(FitModels, TheStragglerIsTheRankThatTheOthersWaitFor) {
 std::string error_of_swallowed_nan(int bad_rank) {
   std::string text = "none";
   ToyTraining training{.ranks = 2};
-  training.learner = [bad_rank](Engine& engine, const Model& model, const Images&, const Images&) {
-    struct Owner final : Learner {
-      Owner(Engine& on, const Model& model, float factor)
-          : sgd(model.parameters()),
-            distributed(on, model.parameters(), {}, sgd),
-            learner(
-                model,
-                [factor](const Tensor& outputs, const Batch& batch, std::size_t global) {
-                  const std::vector<float> targets(outputs.size(), 1.0F);
-                  (void)batch;
-                  return mean_squared_error(relu(outputs * factor), targets, global);
-                },
-                distributed, 1) {}
-      void broadcast_state(int root) override { learner.broadcast_state(root); }
-      void try_shapes(const Batch& batch) override { learner.try_shapes(batch); }
-      void step(const StepBatch& batch, std::uint64_t epoch) override {
-        learner.step(batch, epoch);
-      }
-      Metrics take_metrics() override { return learner.take_metrics(); }
-      Metrics evaluate(const Batch& batch) override { return learner.evaluate(batch); }
-      std::vector<float> predict(const Batch& batch) override { return learner.predict(batch); }
-      std::string parameter_hash() override { return learner.parameter_hash(); }
-      [[nodiscard]] LearnerTimes times() const override { return learner.times(); }
-
-      Sgd sgd;
-      DistributedOptimizer distributed;
-      HostLearner learner;
+  training.loss = [bad_rank](int rank) {
+    const float factor = rank == bad_rank ? std::numeric_limits<float>::quiet_NaN() : 1.0F;
+    return [factor](const Tensor& outputs, const Batch&, std::size_t global) {
+      const std::vector<float> targets(outputs.size(), 1.0F);
+      return mean_squared_error(relu(outputs * factor), targets, global);
     };
-    const bool bad = engine.rank() == bad_rank;
-    return std::make_unique<Owner>(engine, model,
-                                   bad ? std::numeric_limits<float>::quiet_NaN() : 1.0F);
   };
   try {
     run_toy(training);

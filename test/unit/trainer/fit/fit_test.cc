@@ -37,8 +37,8 @@ TEST(Fit, LearnsAToyProblem) {
 
 ToyTraining slow() {
   ToyTraining training;
-  training.optimizer.momentum = 0.5;
-  training.distributed.schedule.learning_rate = 0.01;
+  training.rule.momentum = 0.5;
+  training.optimizer.schedule.learning_rate = 0.01;
   return training;
 }
 
@@ -60,15 +60,15 @@ TEST(Fit, TheMathsDoesNotDependOnTheNumberOfRanks) {
 }
 
 TEST(Fit, RanksGiveTheBitsOfOneRankThatAccumulates) {
-  for (const auto kind : {OptimizerOptions::Kind::kSgd, OptimizerOptions::Kind::kAdam}) {
+  for (const auto kind : {RuleOptions::Kind::kSgd, RuleOptions::Kind::kAdam}) {
     for (const std::size_t ranks : {2U, 3U, 4U}) {
       ToyTraining training;
-      training.optimizer.kind = kind;
-      training.distributed.schedule.learning_rate = 0.01;
-      training.distributed.clip_norm = 0.5;
+      training.rule.kind = kind;
+      training.optimizer.schedule.learning_rate = 0.01;
+      training.optimizer.clip_norm = 0.5;
       ToyTraining alone = training;
       training.ranks = static_cast<int>(ranks);
-      alone.distributed.accumulate = ranks;
+      alone.optimizer.accumulate = ranks;
       EXPECT_THAT(run_toy(training).hashes, Each(run_toy(alone).hashes[0])) << ranks;
     }
   }
@@ -78,7 +78,7 @@ TEST(Fit, EveryOrderOfSubmissionGivesTheSameParameters) {
   ToyTraining training{.ranks = 3};
   const ToyOutcome usual = run_toy(training);
   for (const std::uint64_t seed : {1U, 2U, 3U}) {
-    training.distributed.shuffle_seed = seed;
+    training.optimizer.shuffle_seed = seed;
     EXPECT_THAT(run_toy(training).hashes, Each(usual.hashes[0]));
   }
 }
@@ -127,19 +127,9 @@ std::vector<std::string> errors_of(int ranks, const MakeModel& make_model) {
   run_ranks(ranks, [&](const LocalJob& job, int rank) {
     const Images images = toy_data(40, 1);
     auto network = make_model(rank);
-    const Model model(*network);
-    JobRank strategy(job, rank);
-    Replica& replica = strategy.replica(0);
-    Engine& engine = strategy.engine();
-    Sgd sgd(model.parameters());
-    DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
-    HostLearner learner(model, toy_loss, optimizer, 1);
-    const Dataset data =
-        Dataset::from_images(images, ImageShape::kFlat)
-            .batch(8)
-            .shard(static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
+    ToyRank toy(job, rank, *network);
     try {
-      fit(replica, learner, data, {.epochs = 2});
+      toy.model.fit(Dataset::from_images(images, ImageShape::kFlat).batch(8), {.epochs = 2});
     } catch (const AgreedError& error) {
       errors[static_cast<std::size_t>(rank)] = error.what();
       EXPECT_EQ(error.exit_code(), kExitConfiguration);
@@ -256,9 +246,9 @@ TEST(Fit, WhatCameBeforeTheFirstGradientIsTheRestOfAStep) {
 
 TEST(Fit, GradientsThatLeaveAtTheEndLeaveLaterThanThoseThatLeaveAtOnce) {
   ToyTraining training{.ranks = 2};
-  training.distributed.bucket_bytes = 0;
+  training.optimizer.bucket_bytes = 0;
   const FitResult at_once = run_toy(training).fit;
-  training.distributed.overlap = false;
+  training.optimizer.overlap = false;
   const FitResult at_end = run_toy(training).fit;
   // The rest of the step is the update and the wait, from the moment in which the last gradient is
   // there.
@@ -274,20 +264,15 @@ TEST(Evaluate, EndsAfterTheBatchForWhichItIsAskedTo) {
   run_ranks(2, [](const LocalJob& job, int rank) {
     const Images images = toy_data(50, 1);
     const auto network = make_mlp(kFeatures, 6, kClasses, 1);
-    const Model model(*network);
-    JobRank strategy(job, rank);
-    Replica& replica = strategy.replica(0);
-    Engine& engine = strategy.engine();
-    Sgd sgd(model.parameters());
-    DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
-    HostLearner learner(model, toy_loss, optimizer, 1);
+    ToyRank toy(job, rank, *network);
     const Dataset data = Dataset::from_images(images, ImageShape::kFlat)
                              .batch(10)
                              .shard(static_cast<std::size_t>(rank), 2);
     int batches = 0;
-    EXPECT_EQ(evaluate(replica, learner, data, [&] { return ++batches == 2; }).samples, 20);
-    EXPECT_EQ(evaluate(replica, learner, data, [] { return false; }).samples, 50);
-    EXPECT_EQ(evaluate(replica, learner, data).samples, 50);
+    EXPECT_EQ(evaluate(toy.here, toy.model.learner(), data, [&] { return ++batches == 2; }).samples,
+              20);
+    EXPECT_EQ(evaluate(toy.here, toy.model.learner(), data, [] { return false; }).samples, 50);
+    EXPECT_EQ(evaluate(toy.here, toy.model.learner(), data).samples, 50);
   });
 }
 
@@ -297,15 +282,9 @@ std::vector<Predictions> predictions(int ranks, const std::function<Dataset(Data
   run_ranks(ranks, [&](const LocalJob& job, int rank) {
     const Images images = toy_data(5, 1);
     const auto network = make_mlp(kFeatures, 6, kClasses, 1);
-    const Model model(*network);
-    JobRank strategy(job, rank);
-    Replica& replica = strategy.replica(0);
-    Engine& engine = strategy.engine();
-    Sgd sgd(model.parameters());
-    DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
-    HostLearner learner(model, toy_loss, optimizer, 1);
+    ToyRank toy(job, rank, *network);
     const auto at = static_cast<std::size_t>(rank);
-    all[at] = predict(replica, learner,
+    all[at] = predict(toy.here, toy.model.learner(),
                       order(Dataset::from_images(images, ImageShape::kFlat))
                           .batch(2)
                           .shard(at, static_cast<std::size_t>(ranks)));

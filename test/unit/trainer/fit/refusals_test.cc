@@ -17,12 +17,13 @@
 
 #include "bindings/trainer/data/dataset.h"
 #include "bindings/trainer/fit/fit.h"
-#include "bindings/trainer/fit/host_learner.h"
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "test/unit/trainer/data/toy_data.h"
+#include "test/unit/trainer/fit/toy_training.h"
 #include "test/unit/trainer/local_ranks.h"
 
 namespace ronde::trainer {
@@ -47,27 +48,6 @@ class Plain {
   Linear last_{"last", kInputs, kOutputs, Initialization::kHe, 1};
 };
 
-// One rank of a job with a model and a learner of it.
-struct Member {
-  Member(const LocalJob& job, int rank, const Model& model)
-      : strategy(job, rank),
-        sgd(model.parameters()),
-        optimizer(engine, model.parameters(), model.statistics(), sgd),
-        learner(
-            model,
-            [](const Tensor& outputs, const Batch& batch, std::size_t global) {
-              return softmax_cross_entropy(outputs, batch.labels, global);
-            },
-            optimizer, 1) {}
-
-  JobRank strategy;
-  Engine& engine = strategy.engine();
-  Replica& replica = strategy.replica(0);
-  Sgd sgd;
-  DistributedOptimizer optimizer;
-  HostLearner learner;
-};
-
 // Sample i has the inputs {i, 1, 1, 1} and the label i % 3, whatever `write` makes of it.
 Dataset written(std::size_t samples, const SampleGenerator& write = {}) {
   return Dataset::from_generator(
@@ -81,21 +61,20 @@ Dataset written(std::size_t samples, const SampleGenerator& write = {}) {
       samples);
 }
 
-using Use = std::function<void(Member&, const Dataset& mine)>;
-void fit_two_epochs(Member& member, const Dataset& mine) {
-  fit(member.replica, member.learner, mine, {.epochs = 2});
+using Use = std::function<void(ToyRank&, const Dataset& mine)>;
+void fit_two_epochs(ToyRank& member, const Dataset& mine) {
+  fit(member.here, member.model.learner(), mine, {.epochs = 2});
 }
 
 // The AgreedError of each of the two ranks; "none" for a rank without one.
-template <typename Network = Plain>
+template <typename AnyModel = Plain>
 std::vector<std::string> refusals(const std::function<Dataset(std::size_t rank)>& data,
                                   const Use& use = fit_two_epochs) {
   std::vector<std::string> errors(2, "none");
   run_ranks(2, [&](const LocalJob& job, int rank) {
-    Network network;
-    const Model model(network);
-    Member member(job, rank, model);
-    if constexpr (requires { network.engine; }) network.engine = &member.engine;
+    AnyModel network;
+    ToyRank member(job, rank, network);
+    if constexpr (requires { network.engine; }) network.engine = &member.strategy.engine();
     const auto at = static_cast<std::size_t>(rank);
     try {
       use(member, data(at));
@@ -110,11 +89,11 @@ Dataset right_share(std::size_t rank) { return written(12).batch(6).shard(rank, 
 
 TEST(Shares, DataThatIsNotCutBetweenTheRanksIsRefused) {
   const std::vector<Use> uses{fit_two_epochs,
-                              [](Member& member, const Dataset& mine) {
-                                (void)evaluate(member.replica, member.learner, mine);
+                              [](ToyRank& member, const Dataset& mine) {
+                                (void)evaluate(member.here, member.model.learner(), mine);
                               },
-                              [](Member& member, const Dataset& mine) {
-                                (void)predict(member.replica, member.learner, mine);
+                              [](ToyRank& member, const Dataset& mine) {
+                                (void)predict(member.here, member.model.learner(), mine);
                               }};
   for (const Use& use : uses) {
     EXPECT_THAT(refusals(right_share, use), Each("none"));
@@ -215,15 +194,14 @@ TEST(Failures, ABatchThatOneRankLeavesOutIsAnErrorOnAllRanks) {
     std::vector<std::string> errors(2, "none");
     run_ranks(2, [&](const LocalJob& job, int rank) {
       Plain network;
-      const Model model(network);
-      Member member(job, rank, model);
+      ToyRank member(job, rank, network);
       const Dataset mine = written(12).batch(4).shard(static_cast<std::size_t>(rank), 2);
       std::uint64_t number = 0;
       try {
         for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
           Epoch batches = mine.epoch(epoch);
           while (const StepBatch* const batch = batches.next()) {
-            if (number++ != left_out || rank == 0) member.learner.step(*batch, epoch);
+            if (number++ != left_out || rank == 0) member.model.learner().step(*batch, epoch);
           }
         }
       } catch (const Error& error) {
@@ -251,10 +229,10 @@ TEST(Failures, ALabelWithoutAnOutputIsSaidOnAllRanks) {
 }
 
 TEST(Failures, OfAnEvaluationAreSaidOnAllRanksThatAskWhetherToStop) {
-  const Use evaluate_asking = [](Member& member, const Dataset& mine) {
-    (void)evaluate(member.replica, member.learner, mine, [&] {
+  const Use evaluate_asking = [](ToyRank& member, const Dataset& mine) {
+    (void)evaluate(member.here, member.model.learner(), mine, [&] {
       std::vector<float> stop{0.0F};
-      member.engine.allreduce_blocking("stop", stop, ronde::sum);
+      member.strategy.engine().allreduce_blocking("stop", stop, ronde::sum);
       return stop[0] != 0.0F;
     });
   };
@@ -294,13 +272,13 @@ TEST(NotANumber, IsNoResultOfAnEvaluationOrAPrediction) {
         .shard(rank, 2);
   };
   EXPECT_THAT(refusals(bad,
-                       [](Member& member, const Dataset& mine) {
-                         (void)evaluate(member.replica, member.learner, mine);
+                       [](ToyRank& member, const Dataset& mine) {
+                         (void)evaluate(member.here, member.model.learner(), mine);
                        }),
               Each(HasSubstr("the loss of the evaluation is not a number")));
   EXPECT_THAT(refusals(bad,
-                       [](Member& member, const Dataset& mine) {
-                         (void)predict(member.replica, member.learner, mine);
+                       [](ToyRank& member, const Dataset& mine) {
+                         (void)predict(member.here, member.model.learner(), mine);
                        }),
               Each(HasSubstr("an output for sample 4 is not a number")));
 }
@@ -318,11 +296,10 @@ TEST(MostSteps, AtTheEndOfAnEpochAreItsEnd) {
     NotesEpochs notes;
     run_ranks(1, [&](const LocalJob& job, int rank) {
       Plain network;
-      const Model model(network);
-      Member member(job, rank, model);
+      ToyRank member(job, rank, network);
       const std::vector<Callback*> callbacks{&notes};
-      fit(member.replica, member.learner, written(12).batch(6), {.epochs = 3, .most_steps = most},
-          callbacks);
+      fit(member.here, member.model.learner(), written(12).batch(6),
+          {.epochs = 3, .most_steps = most}, callbacks);
     });
     return notes.epochs;
   };
@@ -349,14 +326,13 @@ class Drops final : public Plain {
 TEST(Dropout, DrawsAnewInEachRepetitionOfASample) {
   run_ranks(1, [](const LocalJob& job, int rank) {
     Drops network;
-    const Model model(network);
-    Member member(job, rank, model);
+    ToyRank member(job, rank, network);
     // 32 numbers of 8 samples with no zero among them.
     const Dataset ones = written(8, [](auto, auto, const SampleRoom& room) {
       room.input[0] = 1.0F;
       return true;
     });
-    fit(member.replica, member.learner, ones.repeat(5).batch(8), {.epochs = 1});
+    fit(member.here, member.model.learner(), ones.repeat(5).batch(8), {.epochs = 1});
     EXPECT_EQ(network.masks.size(), 5U) << "the trial has the mask of the first step";
   });
 }

@@ -7,30 +7,27 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <ronde/ronde.hpp>
 #include <string>
 #include <vector>
 
 #include "bindings/trainer/data/dataset.h"
 #include "bindings/trainer/fit/fit.h"
-#include "bindings/trainer/fit/host_learner.h"
+#include "bindings/trainer/fit/strategy/model.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/nn/models.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
 #include "test/unit/trainer/data/toy_data.h"
 #include "test/unit/trainer/local_ranks.h"
 
 namespace ronde::trainer {
 
-inline Loss toy_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
-  return softmax_cross_entropy(outputs, batch.labels, global_batch);
-}
-
 struct ToyTraining {
   int ranks = 1;
   std::size_t epochs = 3;
   std::size_t global_batch = 10;
-  OptimizerOptions optimizer{.momentum = 0.9};
-  DistributedOptions distributed{.schedule = {.learning_rate = 0.05}};
+  RuleOptions rule{.momentum = 0.9};
+  OptimizerOptions optimizer{.schedule = {.learning_rate = 0.05}};
   bool same_start = true;  // otherwise only the broadcast makes the ranks' parameters equal
   std::size_t most_steps = 0;
   std::vector<Callback*> callbacks{};  // of rank 0
@@ -40,9 +37,22 @@ struct ToyTraining {
   ImageShape shape = ImageShape::kFlat;
   std::size_t samples = 205;
   bool validate = false;
-  // Makes this rank's learner for the model; empty: a HostLearner.
-  std::function<std::unique_ptr<Learner>(Engine&, Model, const Images& train, const Images& test)>
+  std::function<LossFunction(int rank)> loss{};  // empty: classification_loss()
+  // Makes this rank's learner for the model; empty: the model's own.
+  std::function<std::unique_ptr<Learner>(Engine&, Network, const Images& train, const Images& test)>
       learner{};
+};
+
+// A rank with a model, and what it is trained with.
+struct ToyRank {
+  template <typename M>
+  ToyRank(const LocalJob& job, int rank, M& own) : strategy(job, rank), model(own) {
+    model.compile(sgd, classification_loss);
+  }
+  JobRank strategy;
+  Replica& here = strategy.here();
+  Model model;
+  Optimizer sgd{model, {}};
 };
 
 struct ToyOutcome {
@@ -61,42 +71,40 @@ inline void run_toy_rank(const ToyTraining& training, const LocalJob& job, int r
   const std::uint64_t seed = training.same_start ? 5 : 5 + static_cast<std::uint64_t>(rank);
   const auto network =
       training.model ? training.model(seed, rank) : make_mlp(kFeatures, 12, kClasses, seed);
-  const Model model(*network);
   JobRank strategy(job, rank);
-  Replica& replica = strategy.replica(0);
-  Engine& engine = strategy.engine();
+  Replica& replica = strategy.here();
   const auto mine = [&](const Images& images, std::size_t batch, std::size_t parts) {
     return Dataset::from_images(images, training.shape)
         .shuffle(7)
         .batch(batch)
         .shard(static_cast<std::size_t>(rank), static_cast<std::size_t>(training.ranks), parts);
   };
-  const auto optimizer = make_optimizer(training.optimizer, model.parameters());
-  std::unique_ptr<DistributedOptimizer> distributed;
-  std::unique_ptr<Learner> learner;
+  Model model(*network);
+  std::optional<Optimizer> optimizer;
+  std::unique_ptr<Learner> own;
   if (training.learner) {
-    learner = training.learner(engine, model, train, test);
+    own = training.learner(strategy.engine(), *network, train, test);
   } else {
-    distributed = std::make_unique<DistributedOptimizer>(
-        engine, model.parameters(), model.statistics(), *optimizer, training.distributed);
-    learner = std::make_unique<HostLearner>(model, toy_loss, *distributed, 5);
+    optimizer.emplace(model, training.rule, training.optimizer);
+    model.compile(*optimizer, training.loss ? training.loss(rank) : classification_loss, {}, 5);
   }
+  Learner& learner = own ? *own : model.learner();
   FitOptions options;
   options.epochs = training.epochs;
   options.most_steps = training.most_steps;
   const std::vector<Callback*> none;
   const Dataset mine_of_test = mine(test, 50, 1);
   const FitResult result = fit(
-      replica, *learner, mine(train, training.global_batch, training.distributed.accumulate),
-      options, rank == 0 ? training.callbacks : none, training.validate ? &mine_of_test : nullptr);
-  const Metrics tested = evaluate(replica, *learner, mine_of_test);
-  const std::string hash = learner->parameter_hash();
-  learner.reset();
-  distributed.reset();
-  engine.close();
+      replica, learner, mine(train, training.global_batch, training.optimizer.accumulate), options,
+      rank == 0 ? training.callbacks : none, training.validate ? &mine_of_test : nullptr);
+  const Metrics tested = evaluate(replica, learner, mine_of_test);
+  const std::string hash = learner.parameter_hash();
+  own.reset();
+  optimizer.reset();
+  strategy.engine().close();
   const std::lock_guard lock(mutex);
   outcome.hashes.push_back(hash);
-  for (const StateTensor& one : model.statistics()) {
+  for (const StateTensor& one : model.network().statistics()) {
     outcome.statistics.emplace_back(one.values.begin(), one.values.end());
   }
   if (rank != 0) return;

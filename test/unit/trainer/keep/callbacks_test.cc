@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "test/unit/trainer/full_disk.h"
 #include "test/unit/trainer/keep/no_more_threads.h"
 #include "test/unit/trainer/keep/supervised_training.h"
@@ -76,19 +76,17 @@ TEST(EarlyStoppingCallback, AGainMustBeAsLargeAsAskedFor) {
 TEST(ScaleLearningRateCallback, MultipliesTheScheduleByTheFactorOfTheEpoch) {
   run_ranks(2, [](const LocalJob& job, int rank) {
     Toy toy;
-    const auto optimizer = make_optimizer({}, toy.parameters());
-    Tape tape;
-    Engine engine(job, rank);
-    DistributedOptimizer distributed(
-        engine, toy.parameters(), {}, *optimizer,
-        {.schedule = {.kind = ScheduleOptions::Kind::kConstant, .learning_rate = 0.5}});
+    JobRank strategy(job, rank);
+    Model model(toy);
+    Optimizer optimizer(model, {}, {.schedule = {.learning_rate = 0.5}});
+    Tape& tape = strategy.here().tape();
     ScaleLearningRate scale(
-        distributed, [](std::size_t epoch) { return 1.0 / static_cast<double>(1 + 3 * epoch); });
+        optimizer, [](std::size_t epoch) { return 1.0 / static_cast<double>(1 + 3 * epoch); });
     std::vector<double> rates;
     const auto step = [&] {
       const auto mine = Samples{0, 4}.part(static_cast<std::size_t>(rank), 2);
-      distributed.backward(tape, toy.loss(tape, mine, 4, true));
-      rates.push_back(distributed.step().learning_rate);
+      optimizer.backward(tape, toy.loss(tape, mine, 4, true));
+      rates.push_back(optimizer.step().learning_rate);
     };
     TrainingState state;
     scale.on_start(state);

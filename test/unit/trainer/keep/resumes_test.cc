@@ -178,12 +178,11 @@ std::uint64_t run_epochs(SupervisorOptions options, const std::vector<double>& m
   std::uint64_t began = 0;
   options.say = [](const std::string&) {};
   run_ranks(2, [&](const LocalJob& job, int rank) {
-    JobRank strategy(job, rank);
-    Replica& replica = strategy.replica(0);
     const auto network = make_mlp(kFeatures, 3, kClasses, 1);
-    const Model model(*network);
-    Sgd sgd(model.parameters());
-    Supervisor supervisor(replica, model, sgd, options);
+    JobRank strategy(job, rank);
+    Model model(*network);
+    Optimizer sgd(model, {});
+    Supervisor supervisor(strategy.here(), sgd, options);
     supervisor.managed_session([&] {
       if (rank == 0) began = supervisor.global_step();
       for (const double metric : metrics) {

@@ -28,14 +28,11 @@ std::vector<std::string> errors_with(const SupervisorOptions& options, bool astr
   std::vector<std::string> errors(2, "none");
   run_ranks(2, [&](const LocalJob& job, int rank) {
     Linear line("line", 2, 1, Initialization::kHe, 1);
-    const Model model(line);
-    Sgd sgd(model.parameters());
-    Tape tape;
     JobRank strategy(job, rank);
-    Replica& replica = strategy.replica(0);
-    Engine& engine = strategy.engine();
-    DistributedOptimizer optimizer(engine, model.parameters(), {}, sgd);
-    Supervisor supervisor(replica, model, optimizer, options);
+    Model model(line);
+    Optimizer optimizer(model, {});
+    Tape& tape = strategy.here().tape();
+    Supervisor supervisor(strategy.here(), optimizer, options);
     try {
       supervisor.managed_session([&] {
         for (std::uint64_t step = 1; step <= 4; ++step) {

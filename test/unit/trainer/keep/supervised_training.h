@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bindings/trainer/fit/fit.h"
-#include "bindings/trainer/fit/host_learner.h"
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/keep/callbacks.h"
 #include "bindings/trainer/keep/supervisor.h"
 #include "bindings/trainer/nn/models.h"
@@ -77,17 +77,17 @@ class RankHooks final : public Callback {
   RankHook in_validation_;
 };
 
-inline std::vector<float> all_tensors(const Model& model, Optimizer& optimizer) {
+inline std::vector<float> all_tensors(const Network& model, UpdateRule& rule) {
   std::vector<float> all;
   for (const Parameter* parameter : model.parameters()) {
     all.insert(all.end(), parameter->value().begin(), parameter->value().end());
   }
-  for (const auto& tensors : {model.statistics(), optimizer.state()}) {
+  for (const auto& tensors : {model.statistics(), rule.state()}) {
     for (const StateTensor& one : tensors) {
       all.insert(all.end(), one.values.begin(), one.values.end());
     }
   }
-  all.push_back(static_cast<float>(optimizer.steps()));
+  all.push_back(static_cast<float>(rule.steps()));
   return all;
 }
 
@@ -103,19 +103,17 @@ class SupervisedRank {
     auto network = make_mlp(kFeatures, training_.hidden, kClasses,
                             training_.seed + static_cast<std::uint64_t>(rank_));
     if (training_.batch_norm) network->add<BatchNorm>("norm", kClasses);
-    const Model model(*network);
-    Adam adam(model.parameters());
-    DistributedOptimizer distributed(strategy_.engine(), model.parameters(), model.statistics(),
-                                     adam,
-                                     {.schedule = {.kind = ScheduleOptions::Kind::kLinear,
-                                                   .learning_rate = training_.learning_rate,
-                                                   .total = training_.schedule_steps}});
-    HostLearner learner(model, toy_loss, distributed, 5);
+    Model model(*network);
+    Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam},
+                   {.schedule = {.kind = ScheduleOptions::Kind::kLinear,
+                                 .learning_rate = training_.learning_rate,
+                                 .total = training_.schedule_steps}});
+    model.compile(adam, classification_loss, {}, 5);
     SupervisorOptions options = training_.supervisor;
     options.say = say();
     if (training_.options_of_rank) training_.options_of_rank(options, rank_);
-    Supervisor supervisor(replica_, model, distributed, options);
-    supervisor.managed_session([&] { body(supervisor, learner); });
+    Supervisor supervisor(here_, adam, options);
+    supervisor.managed_session([&] { body(supervisor, model.learner()); });
     const std::lock_guard lock(mutex_);
     outcome_.exit_codes[static_cast<std::size_t>(rank_)] = supervisor.exit_code();
     if (rank_ == 0) outcome_.stopped = supervisor.stopped();
@@ -123,7 +121,8 @@ class SupervisedRank {
     outcome_.hashes.push_back(model.parameter_hash());
     outcome_.epochs.push_back(supervisor.epoch());
     auto& tensors = outcome_.tensors;
-    tensors.insert(rank_ == 0 ? tensors.begin() : tensors.end(), all_tensors(model, adam));
+    tensors.insert(rank_ == 0 ? tensors.begin() : tensors.end(),
+                   all_tensors(model.network(), adam.rule()));
   }
 
  private:
@@ -140,7 +139,7 @@ class SupervisedRank {
     };
   }
 
-  void body(Supervisor& supervisor, HostLearner& learner) {
+  void body(Supervisor& supervisor, Learner& learner) {
     // Each of three ranks has two samples of the last batch, as a normalisation needs them.
     const Images images = toy_data(training_.batch_norm ? 206 : 205, 1);
     const Images test = toy_data(101, 2);
@@ -155,7 +154,7 @@ class SupervisedRank {
     LogMetrics::Options logging = training_.logs;
     logging.say = say();
     logging.every += static_cast<std::uint64_t>(rank_);  // what counts is the chief's
-    LogMetrics logs(replica_, learner, logging);
+    LogMetrics logs(here_, learner, logging);
     SaveCheckpoints save(supervisor, learner);
     RankHooks after(supervisor, rank_, training_.after_step_done);
     std::vector<Callback*> callbacks{&before};
@@ -164,8 +163,8 @@ class SupervisedRank {
     callbacks.push_back(&save);
     callbacks.push_back(&after);
     const std::uint64_t began = supervisor.global_step();
-    const FitResult fitted = fit(replica_, learner, data, how, callbacks,
-                                 training_.in_validation ? &validation : nullptr);
+    const FitResult fitted =
+        fit(here_, learner, data, how, callbacks, training_.in_validation ? &validation : nullptr);
     if (!fitted.cut_short) supervisor.finish("done in " + std::to_string(fitted.steps));
     const std::lock_guard lock(mutex_);
     outcome_.began_at.push_back(began);
@@ -177,7 +176,7 @@ class SupervisedRank {
   std::mutex& mutex_;
   SupervisedOutcome& outcome_;
   JobRank strategy_;
-  Replica& replica_ = strategy_.replica(0);
+  Replica& here_ = strategy_.here();
 };
 
 // Whatever the ranks throw is in the outcome.

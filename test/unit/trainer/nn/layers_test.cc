@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/nn/model.h"
 #include "bindings/trainer/nn/models.h"
+#include "bindings/trainer/nn/network.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/operations.h"
@@ -54,7 +54,7 @@ TEST(Linear, WeightsDependOnSeedAndNameAndStayInBounds) {
 }
 
 // The loss of a model for fixed samples, and, where asked for, its gradients.
-double loss_of(Tape& tape, const Model& model, const Shape& shape, bool backward) {
+double loss_of(Tape& tape, const Network& model, const Shape& shape, bool backward) {
   const std::size_t samples = shape[0];
   std::vector<std::uint8_t> labels(samples);
   for (std::size_t i = 0; i < samples; ++i) labels[i] = static_cast<std::uint8_t>(i % 3);
@@ -69,7 +69,7 @@ double loss_of(Tape& tape, const Model& model, const Shape& shape, bool backward
 }
 
 // Looks at some of each parameter's numbers: there may be millions.
-void expect_model_gradients(const Model& model, const Shape& shape) {
+void expect_model_gradients(const Network& model, const Shape& shape) {
   constexpr float kMove = 1.0F / 2048;  // so little that few kinks of ReLU are crossed
   Tape tape;
   loss_of(tape, model, shape, true);
@@ -120,27 +120,27 @@ class Branches {
 
 TEST(Models, AClassOfTheUsersIsAModel) {
   Branches branches;
-  const Model model(branches);
+  const Network model(branches);
   EXPECT_EQ(model.parameters().size(), 6U);
   expect_model_gradients(model, {4, 6});
 }
 
 TEST(Models, TheCnnHasEightMebibytesInTenTensors) {
   const auto cnn = make_cnn({}, 1);
-  const Model model(*cnn);
+  const Network model(*cnn);
   std::size_t bytes = 0;
   for (const Parameter* const parameter : model.parameters()) bytes += parameter->size() * 4;
   EXPECT_EQ(model.parameters().size(), 10U);
   EXPECT_GE(bytes, std::size_t{8} << 20);
   const auto normalised = make_cnn({.batch_norm = true}, 1);
-  EXPECT_EQ(Model(*normalised).parameters().size(), 16U);
-  EXPECT_EQ(Model(*normalised).statistics().size(), 6U);
+  EXPECT_EQ(Network(*normalised).parameters().size(), 16U);
+  EXPECT_EQ(Network(*normalised).statistics().size(), 6U);
 }
 
 TEST(Models, NoSamplesGiveGradientsOfZeros) {
   for (const bool normal : {false, true}) {
     const auto cnn = make_cnn({.batch_norm = normal}, 1);
-    const Model model(*cnn);
+    const Network model(*cnn);
     for (Parameter* const one : model.parameters()) std::ranges::fill(one->gradient(), 1.0F);
     Tape tape;
     loss_of(tape, model, {0, 1, 28, 28}, true);
@@ -150,21 +150,21 @@ TEST(Models, NoSamplesGiveGradientsOfZeros) {
   }
 }
 
-TEST(Model, RefusesNamesThatAreThereTwice) {
+TEST(Network, RefusesNamesThatAreThereTwice) {
   Sequential model;
   model.add<Linear>("fc", 2U, 2U, Initialization::kHe, 1U);
   model.add<Linear>("fc", 2U, 2U, Initialization::kHe, 1U);
-  EXPECT_THROW(Model{model}, TrainerError);
+  EXPECT_THROW(Network{model}, TrainerError);
 }
 
-TEST(Model, HashesTheBytesOfAllParameters) {
+TEST(Network, HashesTheBytesOfAllParameters) {
   const auto one = make_mlp(2, 3, 2, 1);
   const auto same = make_mlp(2, 3, 2, 1);
-  const std::string hash = Model(*one).parameter_hash();
+  const std::string hash = Network(*one).parameter_hash();
   EXPECT_EQ(hash.size(), 16U);
-  EXPECT_EQ(Model(*same).parameter_hash(), hash);
+  EXPECT_EQ(Network(*same).parameter_hash(), hash);
   same->parameters()[3]->value()[1] += 1e-6F;
-  EXPECT_NE(Model(*same).parameter_hash(), hash);
+  EXPECT_NE(Network(*same).parameter_hash(), hash);
 }
 
 TEST(Layers, ShapesThatDoNotFitNameBothLayers) {

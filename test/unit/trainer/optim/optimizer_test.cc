@@ -1,342 +1,407 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimisers against the formulae of their headers in double precision, over several steps.
-#include "bindings/trainer/optim/optimizer.h"
-
+// Single steps of the optimiser of a job: what it submits, refuses, clips and broadcasts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <ronde/ronde.hpp>
+#include <span>
+#include <stdexcept>
 #include <string>
-#include <utility>
+#include <thread>
 #include <vector>
 
-#include "bindings/trainer/nn/batch_norm.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
+#include "bindings/trainer/fit/strategy/model.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/parameter.h"
-#include "bindings/trainer/tensor/random.h"
 #include "bindings/trainer/tensor/tape.h"
+#include "test/unit/trainer/error_of.h"
 #include "test/unit/trainer/local_ranks.h"
 
 namespace ronde::trainer {
 namespace {
 
-using Kind = OptimizerOptions::Kind;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
-constexpr std::size_t kSize = 19;  // no multiple of a vector
-constexpr int kSteps = 6;
-
-// An element of a parameter, with its moments, in double precision.
-struct Element {
-  double value = 0.0;
-  double moment1 = 0.0;
-  double moment2 = 0.0;
-};
-using Reference = std::function<void(Element&, double gradient, double rate, int step)>;
-
-float drawn(std::uint64_t stream) { return Generator(7, stream).uniform(-1.0F, 1.0F); }
-
-// Takes some steps with changing rates, and compares every value after each.
-void expect_follows(const OptimizerOptions& options, const Reference& reference) {
-  Parameter first("first", {kSize});
-  Parameter second("second", {2, 3});
-  const std::vector<Parameter*> parameters{&first, &second};
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(options, parameters);
-  std::vector<std::vector<Element>> expected;
-  std::uint64_t stream = 0;
-  for (const Parameter* const parameter : parameters) {
-    for (float& value : parameter->value()) value = drawn(++stream);
-    auto& elements = expected.emplace_back();
-    for (const float value : parameter->value()) elements.push_back({value});
-  }
-  for (int step = 1; step <= kSteps; ++step) {
-    const double rate = 0.1 / step;
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      for (std::size_t i = 0; i < parameters[p]->size(); ++i) {
-        const float gradient = drawn(++stream);
-        parameters[p]->gradient()[i] = gradient;
-        reference(expected[p][i], gradient, rate, step);
-      }
-    }
-    optimizer->step(rate);
-    EXPECT_EQ(optimizer->steps(), static_cast<std::uint64_t>(step));
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      for (std::size_t i = 0; i < parameters[p]->size(); ++i) {
-        ASSERT_NEAR(parameters[p]->value()[i], expected[p][i].value, 2e-6)
-            << parameters[p]->name() << " value " << i << " after step " << step;
-      }
-    }
-  }
-}
-
-TEST(Sgd, SubtractsTheGradient) {
-  expect_follows({.kind = Kind::kSgd},
-                 [](Element& e, double gradient, double rate, int) { e.value -= rate * gradient; });
-}
-
-TEST(Sgd, WithMomentumAndDecay) {
-  expect_follows({.kind = Kind::kSgd, .momentum = 0.9, .weight_decay = 0.3},
-                 [](Element& e, double gradient, double rate, int) {
-                   e.moment1 = 0.9 * e.moment1 + gradient + 0.3 * e.value;
-                   e.value -= rate * e.moment1;
-                 });
-}
-
-TEST(Sgd, DecaysWithoutMomentum) {
-  expect_follows({.kind = Kind::kSgd, .weight_decay = 0.3},
-                 [](Element& e, double gradient, double rate, int) {
-                   e.value -= rate * (gradient + 0.3 * e.value);
-                 });
-}
-
-TEST(Sgd, NesterovLooksAhead) {
-  expect_follows({.kind = Kind::kSgd, .momentum = 0.8, .nesterov = true, .weight_decay = 0.1},
-                 [](Element& e, double gradient, double rate, int) {
-                   const double g = gradient + 0.1 * e.value;
-                   e.moment1 = 0.8 * e.moment1 + g;
-                   e.value -= rate * (g + 0.8 * e.moment1);
-                 });
-}
-
-// The sequence is exact in binary: velocity 1, 1.5, 0.75, -0.625.
-TEST(Sgd, WithMomentumFollowsTheSequenceComputedByHand) {
-  Parameter weight("fc/weight", {1, 1});
-  weight.value()[0] = 1.0F;
-  Sgd sgd({&weight}, {.momentum = 0.5});
-  const std::vector<std::pair<float, float>> steps{
-      {1.0F, 0.5F}, {1.0F, -0.25F}, {0.0F, -0.625F}, {-1.0F, -0.3125F}};
-  for (const auto& [gradient, value] : steps) {
-    weight.gradient()[0] = gradient;
-    sgd.step(0.5);
-    EXPECT_EQ(weight.value()[0], value);
-  }
-  ASSERT_EQ(sgd.state().size(), 1U);
-  EXPECT_EQ(sgd.state()[0].values[0], -0.625F);
-}
-
-void adam(Element& e, double gradient, double rate, int step) {
-  e.moment1 = 0.9 * e.moment1 + 0.1 * gradient;
-  e.moment2 = 0.999 * e.moment2 + 0.001 * gradient * gradient;
-  const double mean = e.moment1 / (1.0 - std::pow(0.9, step));
-  const double square = e.moment2 / (1.0 - std::pow(0.999, step));
-  e.value -= rate * mean / (std::sqrt(square) + 1e-8);
-}
-
-TEST(Adam, CorrectsTheMomentsForTheirStart) { expect_follows({.kind = Kind::kAdam}, adam); }
-
-TEST(Adam, DecayIsAPartOfTheGradient) {
-  expect_follows({.kind = Kind::kAdam, .weight_decay = 0.2},
-                 [](Element& e, double gradient, double rate, int step) {
-                   adam(e, gradient + 0.2 * e.value, rate, step);
-                 });
-}
-
-TEST(Adam, OtherBetasAndEpsilon) {
-  expect_follows({.kind = Kind::kAdam, .beta1 = 0.5, .beta2 = 0.9, .epsilon = 0.1},
-                 [](Element& e, double gradient, double rate, int step) {
-                   e.moment1 = 0.5 * e.moment1 + 0.5 * gradient;
-                   e.moment2 = 0.9 * e.moment2 + 0.1 * gradient * gradient;
-                   const double mean = e.moment1 / (1.0 - std::pow(0.5, step));
-                   const double square = e.moment2 / (1.0 - std::pow(0.9, step));
-                   e.value -= rate * mean / (std::sqrt(square) + 0.1);
-                 });
-}
-
-TEST(AdamW, DecaysBesideTheGradient) {
-  expect_follows({.kind = Kind::kAdamW, .weight_decay = 0.2},
-                 [](Element& e, double gradient, double rate, int step) {
-                   e.value *= 1.0 - rate * 0.2;
-                   adam(e, gradient, rate, step);
-                 });
-}
-
-TEST(AdamW, DecaysByOneHundredthUnlessTold) {
-  expect_follows({.kind = Kind::kAdamW}, [](Element& e, double gradient, double rate, int step) {
-    e.value *= 1.0 - rate * 0.01;
-    adam(e, gradient, rate, step);
-  });
-}
-
-TEST(AdamW, DecaysByOneHundredthWhicheverOtherOptionIsNamed) {
-  Parameter weight("w", {1});
-  weight.value()[0] = 1.0F;
-  AdamW adam({&weight}, {.beta1 = 0.8});
-  for (int i = 0; i < 10; ++i) adam.step(0.1);
-  EXPECT_NEAR(weight.value()[0], std::pow(1.0 - 0.1 * 0.01, 10), 1e-6);
-  EXPECT_EQ(AdamW({&weight}).settings(),
-            make_optimizer({.kind = Kind::kAdamW}, {&weight})->settings());
-}
-
-TEST(Optimizer, SaysThatItHasChangedAParameter) {
-  Parameter weight("w", {1});
-  const std::uint64_t before = weight.version();
-  Sgd({&weight}).step(0.1);
-  EXPECT_GT(weight.version(), before);
-}
-
-// As a loop of one's own has it: gradients are registered once, and each pass uses what it uses.
-TEST(Optimizer, AParameterThatSomePassesLeaveOutIsNotSteppedByOldGradients) {
-  constexpr int kRanks = 2;
-  run_ranks(kRanks, [](const LocalJob& job, int rank) {
-    Engine engine(job, rank);
-    Parameter always("always", {2});
-    Parameter once("once", {2});
-    Parameter others("others", {2});  // rank 0 never uses it
-    const std::vector<Parameter*> all{&always, &once, &others};
-    Sgd optimizer(all);
-    GradientAverager averager(engine, ronde::sum);
-    std::map<const Parameter*, GradientAverager::Id> ids;
-    for (Parameter* const one : all) ids[one] = averager.add(one->name(), one->gradient());
-    Tape tape;
-    for (int step = 0; step < 4; ++step) {
-      for (Parameter* const one : all) one->begin_step();
-      tape.begin();
-      Tensor loss = sum(tape.use(always));
-      if (step == 0) loss = loss + sum(tape.use(once));
-      if (rank != 0) loss = loss + sum(tape.use(others));
-      tape.backward(loss, [&](Parameter& final) { averager.ready(ids.at(&final)); });
-      averager.wait();
-      optimizer.step(0.5);
-      EXPECT_THAT(always.gradient(), testing::Each(2.0F));
-      EXPECT_THAT(once.gradient(), testing::Each(step == 0 ? 2.0F : 0.0F));
-      EXPECT_THAT(others.gradient(), testing::Each(1.0F));
-    }
-    EXPECT_THAT(always.value(), testing::Each(-4.0F));
-    EXPECT_THAT(once.value(), testing::Each(-1.0F));
-    EXPECT_THAT(others.value(), testing::Each(-2.0F));
-  });
-}
-
-// What oneDNN makes only once is made by one thread: the thread sanitizer does not see how two wait
-// for each other there.
-void run_batch_norm_once() {
-  BatchNorm norm("norm", 2);
+// Two parameters, trained by hand.
+struct Pair {
+  Parameter a{"a", {3}};
+  Parameter b{"b", {2}};
   Tape tape;
-  tape.begin();
-  const Tensor x = tape.constant({2, 2}, std::array{1.F, 2.F, 3.F, 5.F});
-  tape.backward(mean_squared_error(norm(x), std::array{1.F, 0.F, 0.F, 1.F}, 4).value);
-}
 
-TEST(Optimizer, AStepThatIsRefusedLeavesTheStatisticsOfAllRanks) {
-  run_batch_norm_once();
-  run_ranks(2, [](const LocalJob& job, int rank) {
-    Engine engine(job, rank);
-    BatchNorm norm("norm", 2);
-    Sgd sgd(norm.parameters());
-    DistributedOptimizer optimizer(engine, norm.parameters(), norm.statistics(), sgd);
-    optimizer.broadcast_state();
-    Tape tape;
-    // What a step with this number among the samples of rank 1 leaves.
-    const auto step = [&](float number) {
-      tape.begin();
-      const Tensor x = tape.constant({2, 2}, std::array{1.F, 2.F, 3.F, rank == 1 ? number : 5.F});
-      optimizer.backward(tape, mean_squared_error(norm(x), std::array{1.F, 0.F, 0.F, 1.F}, 4));
-      try {
-        optimizer.step();
-      } catch (const NotFinite&) {
-      }
-      std::vector<float> all;
-      for (const StateTensor& one : norm.statistics()) {
-        all.insert(all.end(), one.values.begin(), one.values.end());
-      }
-      return all;
-    };
-    const std::vector<float> good = step(4.0F);
-    EXPECT_NE(good, (std::vector<float>{0, 0, 1, 1}));
-    EXPECT_EQ(step(std::numeric_limits<float>::quiet_NaN()), good) << "rank " << rank;
-    EXPECT_NE(step(4.0F), good);
+  std::vector<Parameter*> parameters() { return {&a, &b}; }
+  Tensor operator()(const Tensor& input) { return input * input.tape().use(a); }
+
+  // A loss whose gradients by the elements of `a` and `b` are these; none: it is not used.
+  Loss loss(std::vector<float> by_a, std::vector<float> by_b = {}) {
+    tape.begin();
+    Tensor total = tape.constant({}, std::array<float, 1>{0.0F});
+    // The first that is used is the last whose gradient is final.
+    if (!by_a.empty()) total = sum(tape.use(a) * tape.constant({3}, by_a)) + total;
+    if (!by_b.empty()) total = total + sum(tape.use(b) * tape.constant({2}, by_b));
+    Loss loss;
+    loss.value = total;
+    return loss;
+  }
+};
+
+// A rank with SGD at a rate of 1, so that values show the gradients.
+struct Rank {
+  Rank(const LocalJob& job, int rank, OptimizerOptions options = {}) : strategy(job, rank) {
+    options.schedule.learning_rate = 1.0;
+    make(options);
+  }
+  void make(const OptimizerOptions& options) {
+    optimizer = std::make_unique<Optimizer>(under, RuleOptions{}, options);
+  }
+  void backward(std::vector<float> by_a, std::vector<float> by_b = {}) {
+    optimizer->backward(model.tape, model.loss(std::move(by_a), std::move(by_b)));
+  }
+
+  Pair model;
+  JobRank strategy;
+  Model under{model};
+  std::unique_ptr<Optimizer> optimizer;
+};
+
+TEST(OptimizerStep, SumsOverTheRanks) {
+  run_ranks(3, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    const auto share = static_cast<float>(number);
+    rank.backward({share, 1.0F, -1.0F}, {2.0F, share});
+    const StepResult result = rank.optimizer->step();
+    EXPECT_THAT(rank.model.a.value(), ElementsAre(-3.0F, -3.0F, 3.0F));
+    EXPECT_THAT(rank.model.b.value(), ElementsAre(-6.0F, -3.0F));
+    EXPECT_EQ(result.learning_rate, 1.0);
+    EXPECT_DOUBLE_EQ(result.norm, std::sqrt(9.0 + 9.0 + 9.0 + 36.0 + 9.0));
   });
 }
 
-std::vector<std::string> names_of(const std::vector<StateTensor>& tensors) {
-  std::vector<std::string> names;
-  for (const StateTensor& tensor : tensors) names.push_back(tensor.name);
-  return names;
+TEST(OptimizerStep, AStepThatOneRankHasLeftOutIsAnErrorOnBoth) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    const auto take = [&](std::uint64_t step) {
+      rank.optimizer->begin_step(step);
+      rank.backward(std::vector<float>(3, static_cast<float>(step)));
+      rank.optimizer->step();
+    };
+    for (std::uint64_t step = 0; step < 3; ++step) take(step);
+    EXPECT_THAT([&] { take(number == 1 ? 4 : 3); },
+                testing::ThrowsMessage<Error>(HasSubstr("is in step 3, rank 1 is in step 4")));
+    EXPECT_THAT(rank.model.a.value(), Each(-6.0F)) << "the sums of steps 0 to 2";
+  });
 }
 
-TEST(Optimizer, StateIsNamedAfterTheParameters) {
-  Parameter weight("fc1/weight", {2, 3});
-  Parameter bias("fc1/bias", {3});
-  EXPECT_TRUE(Sgd({&weight, &bias}).state().empty());
-  Sgd sgd({&weight, &bias}, {.momentum = 0.5});
-  EXPECT_THAT(names_of(sgd.state()),
-              testing::ElementsAre("velocity/fc1/weight", "velocity/fc1/bias"));
-  EXPECT_EQ(sgd.state()[0].shape, weight.shape());
-  EXPECT_EQ(sgd.state()[0].values.size(), 6U);
-  AdamW adam({&weight, &bias});
-  EXPECT_THAT(names_of(adam.state()),
-              testing::ElementsAre("moment1/fc1/weight", "moment1/fc1/bias", "moment2/fc1/weight",
-                                   "moment2/fc1/bias"));
-}
-
-// What a checkpoint does: another optimiser goes on where the first has stopped.
-TEST(Optimizer, GoesOnFromItsState) {
-  Parameter whole("p", {kSize});
-  Parameter part("p", {kSize});
-  Adam through({&whole});
-  for (float& gradient : whole.gradient()) gradient = 0.25F;
-  through.step(0.1);
-  Adam after({&part});
-  std::ranges::copy(whole.value(), part.value().begin());
-  for (std::size_t i = 0; i < through.state().size(); ++i) {
-    std::ranges::copy(through.state()[i].values, after.state()[i].values.begin());
+TEST(OptimizerStep, WhatAStepDoesNotUseHasAGradientOfZeros) {
+  for (const Gradients where : {Gradients::kPlain, Gradients::kBoard}) {
+    run_ranks(2, [where](const LocalJob& job, int number) {
+      Rank rank(job, number, {.gradients = where});
+      rank.backward({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F});
+      rank.optimizer->step();
+      EXPECT_THAT(rank.model.b.value(), Each(-2.0F));
+      // Rank 0 alone uses b; then no rank does.
+      rank.backward({0.0F, 0.0F, 0.0F},
+                    number == 0 ? std::vector{0.5F, 0.25F} : std::vector<float>{});
+      rank.optimizer->step();
+      EXPECT_THAT(rank.model.b.value(), ElementsAre(-2.5F, -2.25F));
+      rank.backward({1.0F, 1.0F, 1.0F});
+      rank.optimizer->step();
+      EXPECT_THAT(rank.model.b.value(), ElementsAre(-2.5F, -2.25F));
+      EXPECT_THAT(rank.model.b.gradient(), Each(0.0F));
+      EXPECT_THAT(rank.model.a.value(), Each(-4.0F));
+    });
   }
-  after.set_steps(through.steps());
-  for (std::size_t i = 0; i < kSize; ++i) {
-    whole.gradient()[i] = part.gradient()[i] = drawn(i);
+}
+
+TEST(OptimizerStep, RankWithoutSamplesTakesPart) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    // Once with a loss that depends on nothing, once without a pass.
+    for (int step = 0; step < 2; ++step) {
+      if (number == 0) {
+        rank.backward({1.0F, 2.0F, 3.0F}, {4.0F, 5.0F});
+      } else if (step == 0) {
+        rank.optimizer->backward(rank.model.tape, Loss{});
+      }
+      rank.optimizer->step();
+    }
+    EXPECT_THAT(rank.model.a.value(), ElementsAre(-2.0F, -4.0F, -6.0F));
+    EXPECT_THAT(rank.model.b.value(), ElementsAre(-8.0F, -10.0F));
+  });
+}
+
+TEST(OptimizerStep, LossWithSamplesMustDependOnSomething) {
+  run_ranks(1, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    Loss loss = rank.model.loss({});
+    loss.samples = 1;
+    EXPECT_THROW(rank.optimizer->backward(rank.model.tape, loss), TrainerError);
+  });
+}
+
+TEST(OptimizerStep, AddsUpMicroBatchesAndCommunicatesOnce) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number, {.accumulate = 3, .bucket_bytes = 0});
+    rank.backward({1.0F, 0.0F, 0.0F});
+    rank.backward({0.0F, 2.0F, 0.0F}, {1.0F, 2.0F});
+    rank.backward({0.0F, 0.0F, 4.0F});
+    EXPECT_THROW(rank.backward({1.0F, 1.0F, 1.0F}), TrainerError);
+    rank.optimizer->step();
+    EXPECT_THAT(rank.model.a.value(), ElementsAre(-2.0F, -4.0F, -8.0F));
+    EXPECT_THAT(rank.model.b.value(), ElementsAre(-2.0F, -4.0F));
+    const AveragerStatistics averaging = rank.optimizer->averaging();
+    EXPECT_EQ(averaging.steps, 1U);
+    EXPECT_EQ(averaging.tensors, 2U);
+    EXPECT_EQ(averaging.tensors_submitted_before_wait, 2U);
+  });
+}
+
+// An operation whose backward takes a while.
+Tensor slow(const Tensor& input) {
+  return input.tape().record("slow", input.raw(), {input}, [](Backward& back) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    back.give(0, back.gradient());
+  });
+}
+
+double seconds_before_wait(const OptimizerOptions& options) {
+  double seconds = 0.0;
+  run_ranks(2, [&](const LocalJob& job, int number) {
+    Rank rank(job, number, options);
+    Tape& tape = rank.model.tape;
+    tape.begin();
+    Loss loss;
+    const Tensor first = sum(slow(tape.use(rank.model.a)));
+    loss.value = first + sum(tape.use(rank.model.b));
+    rank.optimizer->backward(tape, loss);
+    rank.optimizer->step();
+    EXPECT_THAT(rank.model.a.value(), Each(-2.0F));
+    if (number == 0) seconds = rank.optimizer->averaging().seconds_before_wait;
+    EXPECT_EQ(rank.optimizer->waited_seconds(), rank.optimizer->averaging().seconds_in_wait);
+  });
+  return seconds;
+}
+
+TEST(OptimizerStep, GradientsLeaveWhileBackwardGoesOn) {
+  EXPECT_GE(seconds_before_wait({.bucket_bytes = 0}), 0.05);
+  EXPECT_EQ(seconds_before_wait({}), 0.0) << "20 bytes fill no bucket";
+  EXPECT_EQ(seconds_before_wait({.overlap = false, .bucket_bytes = 0}), 0.0);
+}
+
+TEST(OptimizerStep, ClipsByTheNormOfTheSum) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number, {.clip_norm = 1.0});
+    // The sum has the norm 10: each rank's has less than that of the two together.
+    rank.backward(number == 0 ? std::vector{6.0F, 0.0F, 0.0F} : std::vector{0.0F, 0.0F, 0.0F},
+                  number == 0 ? std::vector{0.0F, 0.0F} : std::vector{8.0F, 0.0F});
+    EXPECT_DOUBLE_EQ(rank.optimizer->step().norm, 10.0);
+    EXPECT_NEAR(rank.model.a.value()[0], -0.6F, 1e-6);
+    EXPECT_NEAR(rank.model.b.value()[0], -0.8F, 1e-6);
+    // A shorter one stays as it is, bit for bit.
+    rank.backward({0.3F, 0.0F, 0.0F});
+    rank.optimizer->step();
+    EXPECT_EQ(rank.model.a.gradient()[0], 0.3F + 0.3F);
+  });
+}
+
+TEST(OptimizerStep, RefusesWhatIsNotFiniteOnAllRanks) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity}) {
+    run_ranks(3, [bad](const LocalJob& job, int number) {
+      Rank rank(job, number);
+      rank.backward({1.0F, 1.0F, 1.0F}, {number == 1 ? bad : 1.0F, 1.0F});
+      try {
+        rank.optimizer->step();
+        ADD_FAILURE() << "rank " << number << " throws nothing";
+      } catch (const NotFinite& error) {
+        EXPECT_EQ(error.parameter(), "b");
+        EXPECT_EQ(error.speaker(), 0);
+        EXPECT_STREQ(error.what(),
+                     "the gradient of b, summed over the ranks, is not finite in step 0: use a "
+                     "smaller learning rate");
+      }
+      EXPECT_THAT(rank.model.a.value(), Each(0.0F));
+      EXPECT_THAT(rank.model.b.value(), Each(0.0F));
+      EXPECT_EQ(rank.optimizer->global_step(), 0U);
+      EXPECT_EQ(rank.optimizer->rule().steps(), 0U);
+      // Nothing of it is left in the next step.
+      rank.backward({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F});
+      rank.optimizer->step();
+      EXPECT_THAT(rank.model.b.value(), Each(-3.0F));
+    });
   }
-  through.step(0.1);
-  after.step(0.1);
-  for (std::size_t i = 0; i < kSize; ++i) EXPECT_EQ(whole.value()[i], part.value()[i]);
 }
 
-std::string refusal(const OptimizerOptions& options) {
-  try {
-    static_cast<void>(make_optimizer(options, {}));
-  } catch (const TrainerError& error) {
-    return error.what();
+TEST(OptimizerStep, SaysThatF16EndsEarly) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number, {.wire = Compression::kF16});
+    rank.backward({1.0F, 1.0F, 60000.0F});
+    try {
+      rank.optimizer->step();
+      ADD_FAILURE() << "the sum should not fit into f16";
+    } catch (const NotFinite& error) {
+      EXPECT_EQ(error.parameter(), "a");
+      EXPECT_THAT(error.what(), HasSubstr("use bf16"));
+    }
+  });
+}
+
+TEST(OptimizerStep, WireRoundsGradients) {
+  for (const Compression wire : {Compression::kBf16, Compression::kF16}) {
+    run_ranks(2, [wire](const LocalJob& job, int number) {
+      Rank rank(job, number, {.wire = wire});
+      rank.backward({1.0F + 0x1p-20F, 0.5F, 0.0F});
+      rank.optimizer->step();
+      EXPECT_THAT(rank.model.a.value(), ElementsAre(-2.0F, -1.0F, 0.0F));
+    });
   }
-  return "";
 }
 
-TEST(Optimizer, RefusesOptionsThatMakeNoSense) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  using testing::HasSubstr;
-  EXPECT_THAT(refusal({.momentum = 1.0}), HasSubstr("momentum is 1: use one from 0 to below 1"));
-  EXPECT_THAT(refusal({.momentum = kNan}), HasSubstr("momentum is nan"));
-  EXPECT_THAT(refusal({.nesterov = true}), HasSubstr("needs momentum"));
-  EXPECT_THAT(refusal({.weight_decay = -0.5}), HasSubstr("weight decay is -0.5"));
-  EXPECT_THAT(refusal({.kind = Kind::kAdam, .beta1 = 1.0}), HasSubstr("beta1 is 1"));
-  EXPECT_THAT(refusal({.kind = Kind::kAdamW, .beta2 = -0.1}), HasSubstr("beta2 is -0.1"));
-  EXPECT_THAT(refusal({.kind = Kind::kAdam, .epsilon = 0.0}), HasSubstr("epsilon is 0"));
-  EXPECT_EQ(refusal({.kind = Kind::kAdam}), "");
+TEST(OptimizerStep, TakesTheRateOfTheGlobalStep) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    rank.optimizer.reset();
+    OptimizerOptions options;
+    options.schedule = {
+        .kind = ScheduleOptions::Kind::kLinear, .learning_rate = 1.0, .warmup = 2, .total = 6};
+    rank.make(options);
+    for (const double rate : {0.5, 1.0, 1.0, 0.75}) {
+      rank.backward({1.0F, 1.0F, 1.0F});
+      EXPECT_EQ(rank.optimizer->step().learning_rate, rate);
+    }
+    EXPECT_EQ(rank.optimizer->global_step(), 4U);
+    EXPECT_THAT(rank.model.a.value(), Each(-6.5F));
+    rank.optimizer->set_global_step(5);
+    EXPECT_EQ(rank.optimizer->step().learning_rate, 0.25);
+  });
 }
 
-TEST(Optimizer, ItsSettingsTellWhateverMakesAnotherTraining) {
-  const std::vector<OptimizerOptions> all = {{},
-                                             {.momentum = 0.9},
-                                             {.momentum = 0.9000001},
-                                             {.momentum = 0.9, .nesterov = true},
-                                             {.weight_decay = 0.01},
-                                             {.kind = Kind::kAdam},
-                                             {.kind = Kind::kAdamW, .weight_decay = 0.0},
-                                             {.kind = Kind::kAdam, .beta1 = 0.8},
-                                             {.kind = Kind::kAdam, .beta2 = 0.99},
-                                             {.kind = Kind::kAdam, .epsilon = 1e-7},
-                                             {.kind = Kind::kAdam, .weight_decay = 0.01}};
-  std::set<std::string> texts;
-  for (const OptimizerOptions& one : all) texts.insert(make_optimizer(one, {})->settings());
-  EXPECT_EQ(texts.size(), all.size());
+struct WithMeans : Pair {
+  std::vector<float> means = std::vector<float>(4);
+  [[nodiscard]] std::vector<StateTensor> statistics() { return {{"norm/mean", {4}, means}}; }
+};
+
+TEST(OptimizerStep, BroadcastsTheWholeState) {
+  run_ranks(3, [](const LocalJob& job, int number) {
+    const auto own = static_cast<float>(number);
+    WithMeans model;
+    std::vector<float>& means = model.means;
+    JobRank strategy(job, number);
+    Model under(model);
+    Optimizer optimizer(under, {.kind = RuleOptions::Kind::kAdam});
+    UpdateRule& adam = optimizer.rule();
+    std::ranges::fill(means, own);
+    std::ranges::fill(model.a.value(), own);
+    std::ranges::fill(model.b.value(), own + 10.0F);
+    for (const StateTensor& tensor : adam.state()) std::ranges::fill(tensor.values, own + 20.0F);
+    adam.set_steps(static_cast<std::uint64_t>(number) + 5);
+    optimizer.set_global_step(static_cast<std::uint64_t>(number) + 7);
+    optimizer.broadcast_state(2);
+    EXPECT_THAT(model.a.value(), Each(2.0F));
+    EXPECT_THAT(model.b.value(), Each(12.0F));
+    for (const StateTensor& tensor : adam.state()) EXPECT_THAT(tensor.values, Each(22.0F));
+    EXPECT_THAT(means, Each(2.0F));
+    EXPECT_EQ(adam.steps(), 7U);
+    EXPECT_EQ(optimizer.global_step(), 9U);
+    std::ranges::fill(means, own);
+    optimizer.broadcast_statistics(1);
+    EXPECT_THAT(means, Each(1.0F));
+    EXPECT_THAT(model.a.value(), Each(2.0F));
+  });
+}
+
+TEST(OptimizerStep, KnowsWhatHasBeenUsed) {
+  run_ranks(1, [](const LocalJob& job, int number) {
+    Rank rank(job, number, {.accumulate = 2});
+    EXPECT_THAT(rank.optimizer->used(), ElementsAre(0, 0));
+    rank.backward({1.0F, 1.0F, 1.0F});
+    rank.backward({1.0F, 1.0F, 1.0F});
+    rank.optimizer->step();
+    EXPECT_THAT(rank.optimizer->used(), ElementsAre(1, 0));
+    rank.backward({}, {1.0F, 1.0F});
+    rank.optimizer->step();
+    EXPECT_THAT(rank.optimizer->used(), ElementsAre(1, 1));
+  });
+}
+
+TEST(OptimizerStep, GradientsLieOnTheBoardAsLongAsItLives) {
+  run_ranks(2, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    rank.optimizer.reset();
+    const float* const own = rank.model.a.gradient().data();
+    rank.make({.gradients = Gradients::kBoard});
+    const float* const placed = rank.model.a.gradient().data();
+    EXPECT_NE(placed, own);
+    EXPECT_EQ(rank.model.b.gradient().data() - placed, 16) << "the next cache line";
+    rank.backward({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F});
+    EXPECT_EQ(rank.model.a.gradient().data(), placed);
+    rank.optimizer->step();
+    EXPECT_THAT(rank.model.b.gradient(), Each(2.0F));
+    rank.optimizer.reset();
+    EXPECT_EQ(rank.model.a.gradient().data(), own);
+  });
+}
+
+TEST(OptimizerStep, ParameterThatIsNotTheOptimisersIsLeftAlone) {
+  run_ranks(1, [](const LocalJob& job, int number) {
+    struct Half : Pair {
+      std::vector<Parameter*> parameters() { return {&b}; }
+    } model;
+    const JobRank strategy(job, number);
+    Model under(model);
+    Optimizer optimizer(under, {}, {.part_of_model = true});
+    optimizer.backward(model.tape, model.loss({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F}));
+    optimizer.step();
+    EXPECT_THAT(model.a.value(), Each(0.0F));
+    EXPECT_THAT(model.b.value(), Each(-0.01F));
+  });
+}
+
+// What is on its way when an exception unwinds is waited for, while gradients are still there; the
+// engine serves others afterwards.
+TEST(OptimizerStep, AbandonedStepLeavesNothingInFlight) {
+  for (const Gradients where : {Gradients::kPlain, Gradients::kBoard}) {
+    run_ranks(2, [where](const LocalJob& job, int number) {
+      JobRank strategy(job, number);
+      const auto abandon = [&] {
+        Pair model;
+        Model under(model);
+        Optimizer optimizer(under, {}, {.gradients = where, .bucket_bytes = 0});
+        optimizer.backward(model.tape, model.loss({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F}));
+        throw std::runtime_error("the user has had enough");
+      };
+      EXPECT_THROW(abandon(), std::runtime_error);
+      std::vector<float> one{1.0F};
+      strategy.engine().allreduce_blocking("gradient/a", one, ronde::sum);
+      EXPECT_EQ(one[0], 2.0F);
+    });
+  }
+}
+
+TEST(OptimizerStep, RefusesOptionsThatMakeNoSense) {
+  run_ranks(1, [](const LocalJob& job, int number) {
+    Rank rank(job, number);
+    const auto refusal = [&rank](const OptimizerOptions& options) {
+      return error_of([&] { rank.make(options); });
+    };
+    EXPECT_THAT(refusal({.accumulate = 0}), HasSubstr("accumulates 0 micro-batches"));
+    EXPECT_THAT(refusal({.clip_norm = -1.0}), HasSubstr("norm of -1:"));
+    EXPECT_THAT(refusal({.clip_norm = std::nan("")}), HasSubstr("norm of nan"));
+    EXPECT_THAT(refusal({.schedule = {.learning_rate = -1.0}}), HasSubstr("learning rate is -1"));
+  });
 }
 
 }  // namespace

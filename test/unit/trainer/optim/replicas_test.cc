@@ -12,16 +12,17 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <memory>
-#include <mutex>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/model.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/error_of.h"
 #include "test/unit/trainer/local_ranks.h"
@@ -81,22 +82,28 @@ class Check {
 // A job of Adam over a toy with statistics: `spoil` may write into anything before each step.
 struct Job {
   Toy toy;
-  Adam adam{toy.parameters()};
   std::vector<float> sums = std::vector<float>(3, 0.5F);
   std::vector<float> own = std::vector<float>(3, 0.5F);
   std::uint64_t step = 0;  // from 1
   int rank = 0;
+  UpdateRule* adam = nullptr;
+
+  Tensor operator()(const Tensor& input) { return toy(input); }
+  std::vector<Parameter*> parameters() { return toy.parameters(); }
+  std::vector<StateTensor> statistics() {
+    return {{"norm/mean", {3}, sums, true}, {"own/mean", {3}, own, false}};
+  }
 };
 
 std::vector<std::string> run_job(std::uint64_t steps, const std::function<void(Job&)>& spoil) {
   return errors_of(3, [&](const LocalJob& local, int rank) {
     Job job;
     job.rank = rank;
-    Tape tape;
-    Engine engine(local, rank);
-    DistributedOptimizer optimizer(
-        engine, job.toy.parameters(),
-        {{"norm/mean", {3}, job.sums, true}, {"own/mean", {3}, job.own, false}}, job.adam);
+    JobRank strategy(local, rank);
+    Model model(job);
+    Optimizer optimizer(model, {.kind = RuleOptions::Kind::kAdam});
+    job.adam = &optimizer.rule();
+    Tape& tape = strategy.here().tape();
     for (job.step = 1; job.step <= steps; ++job.step) {
       if (spoil) spoil(job);
       const auto first = static_cast<std::size_t>(rank);
@@ -123,7 +130,7 @@ TEST(Replicas, OneBitThatDiffersIsFoundInItsStep) {
       << "a rank's own";
   // A bit of a moment shows in the parameter that it moves, or else in itself.
   const auto moments = run_with([](Job& job) {
-    const auto state = job.adam.state();
+    const auto state = job.adam->state();
     return std::ranges::find(state, "moment2/toy/spare", &StateTensor::name)->values;
   });
   EXPECT_THAT(moments, Each(AllOf(HasSubstr("after step 3: "), HasSubstr("toy/spare is "),
@@ -145,24 +152,36 @@ TEST(Replicas, AreComparedInTheFirstStepAndInEach500thAnyway) {
 
 TEST(Replicas, ThatCountTheirStepsDifferentlyAreFound) {
   const Check check("replicas");
-  EXPECT_THAT(run_job(1, [](Job& job) { job.adam.set_steps(job.rank == 0 ? 7 : 8); }),
+  EXPECT_THAT(run_job(1, [](Job& job) { job.adam->set_steps(job.rank == 0 ? 7 : 8); }),
               Each(HasSubstr("the number of steps is ")));
 }
 
+// Says when its optimiser has read the environment.
+class Watched final : public JobRank {
+ public:
+  Watched(const LocalJob& job, int rank, std::latch& read) : JobRank(job, rank), read_(read) {}
+  [[nodiscard]] std::unique_ptr<GradientPath> gradient_path(
+      Replica& here, const Network& model, const RuleOptions& how, UpdateRule& rule,
+      const OptimizerOptions& options) override {
+    read_.count_down();
+    return Strategy::gradient_path(here, model, how, rule, options);
+  }
+
+ private:
+  std::latch& read_;
+};
+
 TEST(Replicas, ThatAreToBeComparedInOtherStepsAreFound) {
-  std::mutex mutex;
+  std::latch first_has_read(1);
+  std::latch second_has_read(1);
   const auto errors = errors_of(2, [&](const LocalJob& job, int rank) {
     Toy toy;
-    Sgd sgd(toy.parameters());
-    Engine engine(job, rank);
-    std::unique_ptr<DistributedOptimizer> optimizer;
-    {
-      const std::lock_guard lock(mutex);
-      const Check check(rank == 0 ? "replicas" : "off");
-      optimizer = std::make_unique<DistributedOptimizer>(engine, toy.parameters(),
-                                                         std::vector<StateTensor>{}, sgd);
-    }
-    optimizer->step();
+    const Watched strategy(job, rank, rank == 0 ? first_has_read : second_has_read);
+    if (rank == 1) first_has_read.wait();
+    const Check check(rank == 0 ? "replicas" : "off");
+    Model model(toy);
+    Optimizer optimizer(model, {});
+    optimizer.step();
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("every 1 steps on rank 0 and 500 steps on rank 1"),
                                  HasSubstr("give RONDE_CHECK to all ranks"))));
@@ -171,10 +190,10 @@ TEST(Replicas, ThatAreToBeComparedInOtherStepsAreFound) {
 std::vector<std::string> run_shares(const std::function<Samples(int)>& share, std::size_t global) {
   return errors_of(2, [&](const LocalJob& job, int rank) {
     Toy toy;
-    Sgd sgd(toy.parameters());
-    Tape tape;
-    Engine engine(job, rank);
-    DistributedOptimizer optimizer(engine, toy.parameters(), {}, sgd);
+    JobRank strategy(job, rank);
+    Model model(toy);
+    Optimizer optimizer(model, {});
+    Tape& tape = strategy.here().tape();
     optimizer.backward(tape, toy.loss(tape, share(rank), global, true));
     optimizer.step();
   });
@@ -193,12 +212,14 @@ TEST(Samples, ThatSeveralRanksTakeAreCountedInTheFirstStep) {
 
 TEST(Listed, WhatAPassUsesAndTheOptimiserDoesNotKnowIsRefused) {
   run_ranks(1, [](const LocalJob& job, int rank) {
-    Toy toy;
-    Sgd sgd({&toy.scale});
-    Tape tape;
-    Engine engine(job, rank);
-    const auto error_with = [&](const DistributedOptions& options) {
-      DistributedOptimizer optimizer(engine, {&toy.scale}, {}, sgd, options);
+    struct Part : Toy {
+      std::vector<Parameter*> parameters() { return {&scale}; }
+    } toy;
+    JobRank strategy(job, rank);
+    Model model(toy);
+    Tape& tape = strategy.here().tape();
+    const auto error_with = [&](const OptimizerOptions& options) {
+      Optimizer optimizer(model, {}, options);
       return error_of([&] { optimizer.backward(tape, toy.loss(tape, {0, 2}, 2, false)); });
     };
     EXPECT_THAT(error_with({}), AllOf(HasSubstr("toy/shift"),
@@ -209,25 +230,33 @@ TEST(Listed, WhatAPassUsesAndTheOptimiserDoesNotKnowIsRefused) {
 
 TEST(Listed, SoAreStatistics) {
   run_ranks(1, [](const LocalJob& job, int rank) {
-    BatchNorm norm("norm", 2);
-    Sgd sgd(norm.parameters());
-    Tape tape;
-    Engine engine(job, rank);
-    const auto error_with = [&](std::vector<StateTensor> statistics) {
-      DistributedOptimizer optimizer(engine, norm.parameters(), std::move(statistics), sgd);
+    JobRank strategy(job, rank);
+    Tape& tape = strategy.here().tape();
+    const auto error_with = [&](bool lists) {
+      struct Norm {
+        BatchNorm layer;
+        bool lists;
+        Tensor operator()(const Tensor& input) { return layer(input); }
+        std::vector<Parameter*> parameters() { return layer.parameters(); }
+        std::vector<StateTensor> statistics() {
+          return lists ? layer.statistics() : std::vector<StateTensor>{};
+        }
+      } norm{{"norm", 2}, lists};
+      Model model(norm);
+      Optimizer optimizer(model, {});
       tape.begin();
       const Tensor x = tape.constant({2, 2}, std::array<float, 4>{1, 2, 3, 4});
       Loss loss = mean_squared_error(norm(x), std::array<float, 4>{}, 2);
       return error_of([&] { optimizer.backward(tape, loss); });
     };
-    EXPECT_THAT(error_with({}),
+    EXPECT_THAT(error_with(false),
                 HasSubstr("norm/mean, norm/variance are used but not listed by statistics()"));
-    EXPECT_EQ(error_with(norm.statistics()), "no error");
+    EXPECT_EQ(error_with(true), "no error");
   });
 }
 
 // A step of 2 ranks that take 3 samples each; the bits of the parameters.
-Bits step_of(DistributedOptimizer& optimizer, Toy& toy, int rank) {
+Bits step_of(Optimizer& optimizer, Toy& toy, int rank) {
   Tape tape;
   const auto first = static_cast<std::size_t>(rank) * 3;
   optimizer.backward(tape, toy.loss(tape, {first, first + 3}, 6, true));
@@ -241,12 +270,11 @@ TEST(Board, AnOptimiserThatReplacesAnotherKeepsTheRanksTogether) {
   std::vector<Bits> bits(2);
   run_ranks(2, [&](const LocalJob& job, int rank) {
     Toy toy;
-    Sgd sgd(toy.parameters());
-    Engine engine(job, rank);
+    const JobRank strategy(job, rank);
+    Model model(toy);
     const auto make = [&] {
-      return std::make_unique<DistributedOptimizer>(
-          engine, toy.parameters(), std::vector<StateTensor>{}, sgd,
-          DistributedOptions{.gradients = Gradients::kBoard});
+      return std::make_unique<Optimizer>(model, RuleOptions{},
+                                         OptimizerOptions{.gradients = Gradients::kBoard});
     };
     auto optimizer = make();
     step_of(*optimizer, toy, rank);
@@ -260,11 +288,10 @@ TEST(Board, AnOptimiserThatReplacesAnotherKeepsTheRanksTogether) {
 TEST(Board, AnOptimiserWhoseGradientsHaveMovedIsRefused) {
   run_ranks(2, [](const LocalJob& job, int rank) {
     Toy toy;
-    Sgd sgd(toy.parameters());
-    Engine engine(job, rank);
-    DistributedOptimizer plain(engine, toy.parameters(), {}, sgd);
-    const DistributedOptimizer board(engine, toy.parameters(), {}, sgd,
-                                     {.gradients = Gradients::kBoard});
+    const JobRank strategy(job, rank);
+    Model model(toy);
+    Optimizer plain(model, {});
+    const Optimizer board(model, {}, {.gradients = Gradients::kBoard});
     EXPECT_THAT(error_of([&] { step_of(plain, toy, rank); }),
                 HasSubstr("the gradient of toy/scale lies elsewhere"));
   });
@@ -274,14 +301,13 @@ TEST(SumsOverRanks, APassThatIsLeftOutEndsTheStepOnEveryRank) {
   for (const bool with_a_loss : {false, true}) {
     std::string error = "none";
     EXPECT_ANY_THROW(run_ranks(2, [&](const LocalJob& job, int rank) {
-      std::unique_ptr<Engine> engine;
+      JobRank strategy(job, rank);
       BatchNorm norm("norm", 2, [&](std::span<double> sums) {
-        engine->allreduce_blocking("norm", sums, ronde::sum);
+        strategy.engine().allreduce_blocking("norm", sums, ronde::sum);
       });
-      Sgd sgd(norm.parameters());
-      Tape tape;
-      engine = std::make_unique<Engine>(job, rank);
-      DistributedOptimizer optimizer(*engine, norm.parameters(), norm.statistics(), sgd);
+      Model model(norm);
+      Optimizer optimizer(model, {});
+      Tape& tape = strategy.here().tape();
       if (rank == 1) {
         error = error_of([&] {
           if (with_a_loss) optimizer.backward(tape, Loss{});
@@ -301,10 +327,9 @@ TEST(SumsOverRanks, APassThatIsLeftOutEndsTheStepOnEveryRank) {
 TEST(BroadcastState, SaysThatValuesHaveChanged) {
   run_ranks(1, [](const LocalJob& job, int rank) {
     Toy toy;
-    Sgd sgd(toy.parameters());
-    Tape tape;
-    Engine engine(job, rank);
-    DistributedOptimizer optimizer(engine, toy.parameters(), {}, sgd);
+    const JobRank strategy(job, rank);
+    Model model(toy);
+    Optimizer optimizer(model, {});
     const std::uint64_t before = toy.weight.version();
     optimizer.broadcast_state();
     EXPECT_GT(toy.weight.version(), before);

@@ -10,8 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "bindings/trainer/optim/distributed_optimizer.h"
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/fit/strategy/model.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/parameter.h"
@@ -46,6 +47,11 @@ struct Toy {
 
   std::vector<Parameter*> parameters() { return {&scale, &shift, &weight, &spare}; }
 
+  Tensor operator()(const Tensor& x) {
+    Tape& tape = x.tape();
+    return sum(sigmoid(x * tape.use(scale) + tape.use(shift)) * tape.use(weight), 1);
+  }
+
   // The loss of `samples` in a step of `global_batch`.
   Loss loss(Tape& tape, Samples samples, std::size_t global_batch, bool with_spare) {
     std::vector<float> inputs;
@@ -56,9 +62,7 @@ struct Toy {
       targets.push_back(generator.uniform(-3.0F, 3.0F));
     }
     tape.begin();
-    const Tensor x = tape.constant({samples.size(), kFeatures}, inputs);
-    const Tensor hidden = sigmoid(x * tape.use(scale) + tape.use(shift));
-    Tensor output = sum(hidden * tape.use(weight), 1);
+    Tensor output = (*this)(tape.constant({samples.size(), kFeatures}, inputs));
     if (with_spare) output = output + sum(tape.use(spare)) * 0.125F;
     return mean_squared_error(output, targets, global_batch);
   }
@@ -71,8 +75,8 @@ struct Toy {
 
 struct Training {
   int ranks = 1;
-  OptimizerOptions optimizer{};
-  DistributedOptions options{};
+  RuleOptions optimizer{};
+  OptimizerOptions options{};
   std::vector<std::size_t> batches{};  // the samples of each step, over all ranks
 };
 
@@ -82,19 +86,19 @@ inline void append_bits(std::vector<std::uint32_t>& bits, std::span<const float>
 
 // Cut into parts as the training loop does: rank r has the parts r * k to r * k + k - 1. Where a
 // part is empty, every other one has a loss that depends on nothing; every other part uses "spare".
-inline void train_step(DistributedOptimizer& distributed, Tape& tape, Toy& toy,
-                       const Training& training, int rank, Samples batch) {
+inline void train_step(Optimizer& optimizer, Tape& tape, Toy& toy, const Training& training,
+                       int rank, Samples batch) {
   const std::size_t each = training.options.accumulate;
   const std::size_t first = static_cast<std::size_t>(rank) * each;
   for (std::size_t part = first; part < first + each; ++part) {
     const Samples mine = batch.part(part, static_cast<std::size_t>(training.ranks) * each);
     if (mine.size() == 0 && part % 2 == 1) {
-      distributed.backward(tape, Loss{});
+      optimizer.backward(tape, Loss{});
     } else {
-      distributed.backward(tape, toy.loss(tape, mine, batch.size(), part % 2 == 0));
+      optimizer.backward(tape, toy.loss(tape, mine, batch.size(), part % 2 == 0));
     }
   }
-  distributed.step();
+  optimizer.step();
 }
 
 // The bits of all parameters, and of the optimiser's state, of each rank.
@@ -102,19 +106,18 @@ inline std::vector<std::vector<std::uint32_t>> train(const Training& training) {
   std::vector<std::vector<std::uint32_t>> results(static_cast<std::size_t>(training.ranks));
   run_ranks(training.ranks, [&](const LocalJob& job, int rank) {
     Toy toy;
-    const std::unique_ptr<Optimizer> optimizer =
-        make_optimizer(training.optimizer, toy.parameters());
-    Tape tape;
-    Engine engine(job, rank);
-    DistributedOptimizer distributed(engine, toy.parameters(), {}, *optimizer, training.options);
+    JobRank strategy(job, rank);
+    Model model(toy);
+    Optimizer optimizer(model, training.optimizer, training.options);
+    Tape& tape = strategy.here().tape();
     std::size_t first = 0;
     for (const std::size_t size : training.batches) {
-      train_step(distributed, tape, toy, training, rank, {first, first + size});
+      train_step(optimizer, tape, toy, training, rank, {first, first + size});
       first += size;
     }
     std::vector<std::uint32_t>& bits = results[static_cast<std::size_t>(rank)];
     for (const Parameter* const parameter : toy.parameters()) append_bits(bits, parameter->value());
-    for (const StateTensor& tensor : optimizer->state()) append_bits(bits, tensor.values);
+    for (const StateTensor& tensor : optimizer.rule().state()) append_bits(bits, tensor.values);
   });
   return results;
 }

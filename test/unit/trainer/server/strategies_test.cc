@@ -71,16 +71,16 @@ void walk(const Program& program) {
 }
 
 struct Made {
-  explicit Made(const DistributedOptions& options = kToyOptions)
+  explicit Made(const OptimizerOptions& options = kToyOptions)
       : model(toy_network), sgd(model, kToyOptimizer, options) {
     model.compile(sgd, classification_loss, {"accuracy"});
   }
-  StrategyModel model;
-  StrategyOptimizer sgd;
+  Model model;
+  Optimizer sgd;
 };
 
 // A worker of an asynchronous job takes as many steps as the others leave it.
-std::string fit_with(const Strategy& strategy, const DistributedOptions& options) {
+std::string fit_with(const Strategy& strategy, const OptimizerOptions& options) {
   Made made(options);
   const FitResult fitted = made.model.fit(toy_batches(), {.epochs = 4});
   EXPECT_LT(fitted.training.loss(), 1.5);
@@ -101,13 +101,13 @@ TEST(EveryStrategy, FitsEvaluatesAndPredicts) {
 }
 
 TEST(EveryStrategy, Accumulates) {
-  DistributedOptions options = kToyOptions;
+  OptimizerOptions options = kToyOptions;
   options.accumulate = 2;
   walk([&](Strategy& strategy) { return fit_with(strategy, options); });
 }
 
 TEST(EveryStrategy, Clips) {
-  DistributedOptions options = kToyOptions;
+  OptimizerOptions options = kToyOptions;
   options.schedule.learning_rate = 1.0;
   options.clip_norm = 0.05;
   walk([&](Strategy& strategy) { return fit_with(strategy, options); });
@@ -151,8 +151,8 @@ TEST(EveryStrategy, LearnsToTellTheClassesApart) {
 
 TEST(EveryStrategy, PredictsInTheDataSetsOrder) {
   walk([](Strategy&) {
-    StrategyModel model([] { return Linear("dense", 1, 1, Initialization::kGlorot, 3); });
-    StrategyOptimizer sgd(model, {}, kToyOptions);
+    Model model([] { return Linear("dense", 1, 1, Initialization::kGlorot, 3); });
+    Optimizer sgd(model, {}, kToyOptions);
     model.compile(sgd, regression_loss);
     std::vector<float> inputs;
     for (int i = 0; i < 23; ++i) inputs.push_back(static_cast<float>(i));
@@ -171,20 +171,20 @@ TEST(EveryStrategy, PredictsInTheDataSetsOrder) {
 
 TEST(EveryStrategy, Normalises) {
   walk([](Strategy&) {
-    StrategyModel model([] {
+    Model model([] {
       auto network = std::make_unique<Sequential>();
       network->add<Linear>("first", kFeatures, 8, Initialization::kHe, 3);
       network->add<BatchNorm>("norm", 8);
       network->add<Linear>("last", 8, kClasses, Initialization::kGlorot, 3);
       return network;
     });
-    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     model.compile(sgd, classification_loss);
     model.fit(toy_batches(200, 20), {.epochs = 4});
     const Metrics scored = model.evaluate(toy_batches());
     EXPECT_GT(scored.accuracy(), 0.5);
     // Statistics travel with the variables: they have left where they began.
-    EXPECT_NE(model.here().statistics().front().values[0], 0.0F);
+    EXPECT_NE(model.network().statistics().front().values[0], 0.0F);
     return model.parameter_hash() + std::to_string(scored.loss());
   });
 }
@@ -238,7 +238,7 @@ TEST(EveryStrategy, StopsSavesAndGoesOn) {
 
 TEST(EveryStrategy, StopsEarly) {
   walk([](Strategy&) {
-    DistributedOptions options = kToyOptions;
+    OptimizerOptions options = kToyOptions;
     options.schedule.learning_rate = 1e-12;  // nothing is learned
     Made made(options);
     const Dataset data = toy_batches();

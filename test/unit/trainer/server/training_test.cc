@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/fit/strategy/strategy_model.h"
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/nn/layers.h"
 #include "test/unit/trainer/server/served_kit.h"
 
@@ -20,8 +20,8 @@ std::string hash_after(bool fed, const std::string& mode) {
   ServedJobOptions job{.chief = true, .tasks = {.fed = fed}};
   job.tasks.servers.mode = mode_of(mode);
   return run_served(job, [](Strategy&) {
-    StrategyModel model([] { return Linear("line", 1, 1, Initialization::kGlorot, 1); });
-    StrategyOptimizer sgd(model, {}, {.schedule = {.learning_rate = 0.05}});
+    Model model([] { return Linear("line", 1, 1, Initialization::kGlorot, 1); });
+    Optimizer sgd(model, {}, {.schedule = {.learning_rate = 0.05}});
     model.compile(sgd, regression_loss);
     // Five samples in batches of four: of every second batch one worker has none.
     const Dataset five =

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/fit/strategy/strategies.h"
-#include "bindings/trainer/fit/strategy/strategy_model.h"
 #include "bindings/trainer/keep/callbacks.h"
 #include "bindings/trainer/nn/layers.h"
 #include "test/unit/trainer/error_of.h"
@@ -55,8 +55,8 @@ class MetricsUnder : public testing::TestWithParam<NamedStrategy> {};
 TEST_P(MetricsUnder, AreWatchedByName) {
   const auto strategy = GetParam().make();
   const Scope scope(*strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, kToyOptimizer, kToyOptions);
   const Metric::Sum labels = [](const Tensor&, const Batch& batch) {
     return std::accumulate(batch.labels.begin(), batch.labels.end(), 0.0);
   };
@@ -89,8 +89,8 @@ TEST(Metrics, AreLoggedByName) {
   const TemporaryFolder folder;
   Mirrored strategy(2);
   const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, kToyOptimizer, kToyOptions);
   model.compile(sgd, classification_loss, {"top_2_accuracy"});
   const Dataset validation = toy_batches(20);
   const CallbackMaker logs = [&](Replica& here) {
@@ -109,8 +109,8 @@ TEST(Metrics, AreLoggedByName) {
 TEST(Metrics, OfARegression) {
   Mirrored strategy(2);
   const Scope scope(strategy);
-  StrategyModel model([] { return Linear("dense", 1, 2, Initialization::kGlorot, 3); });
-  StrategyOptimizer sgd(model, {}, kToyOptions);
+  Model model([] { return Linear("dense", 1, 2, Initialization::kGlorot, 3); });
+  Optimizer sgd(model, {}, kToyOptions);
   model.compile(sgd, regression_loss, {"mean_absolute_error"});
   const Array inputs{{3, 1}, {0, 0, 0}};  // the outputs are 0
   const std::vector<float> targets{1, -2, 3, 0, 0, 6};
@@ -125,8 +125,8 @@ TEST(Metrics, AreRefusedInALine) {
   EXPECT_THAT(error_of([] { const Metric top("top_0_accuracy"); }), HasSubstr("is unknown"));
   EXPECT_THAT(error_of([&] { const Metric empty("own", none); }), HasSubstr("empty function"));
   EXPECT_THAT(error_of([&] { const Metric taken("loss", one); }), HasSubstr("is there already"));
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, {}, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, {}, kToyOptions);
   EXPECT_THAT(
       error_of([&] { model.compile(sgd, classification_loss, {{"own", one}, {"own", one}}); }),
       HasSubstr("\"own\" is there twice"));
@@ -142,8 +142,8 @@ TEST(Arrays, TrainAsTheDataSetOfThemDoes) {
   for (const bool whole : {false, true}) {
     Mirrored strategy(2);
     const Scope scope(strategy);
-    StrategyModel model(toy_network);
-    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    Model model(toy_network);
+    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     model.compile(sgd, classification_loss);
     const Dataset batches =
         Dataset::from_arrays({kFeatures}, data.inputs.values, data.labels, kClasses).batch(10);
@@ -160,8 +160,8 @@ TEST(Arrays, TrainAsTheDataSetOfThemDoes) {
 }
 
 TEST(Arrays, AreRefusedInALine) {
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, {}, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, {}, kToyOptions);
   model.compile(sgd, classification_loss);
   const Arrays data = toy_arrays(4);
   const std::vector<int> fewer{1, 2};

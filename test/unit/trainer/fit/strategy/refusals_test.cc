@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/fit/strategy/strategies.h"
-#include "bindings/trainer/fit/strategy/strategy_model.h"
 #include "test/unit/trainer/error_of.h"
 #include "test/unit/trainer/fit/strategy/strategy_kit.h"
 
@@ -19,14 +19,14 @@ using testing::HasSubstr;
 
 TEST(Refusals, AModelOrOptimiserOfAnotherStrategy) {
   Mirrored strategy(2);
-  StrategyModel outside(toy_network);  // under Default
+  Model outside(toy_network);  // under Default
   EXPECT_THAT(error_of([&] {
                 const Scope scope(strategy);
-                StrategyOptimizer sgd(outside, {}, kToyOptions);
+                Optimizer sgd(outside, {}, kToyOptions);
               }),
               AllOf(HasSubstr("the optimiser is made under Mirrored(2)"),
                     HasSubstr("its model was under Default")));
-  StrategyOptimizer sgd(outside, {}, kToyOptions);
+  Optimizer sgd(outside, {}, kToyOptions);
   EXPECT_THAT(
       error_of([&] {
         strategy.run([&](Replica& here) {
@@ -44,7 +44,7 @@ TEST(Refusals, AModelOrOptimiserOfAnotherStrategy) {
                 outside.compile(sgd, classification_loss);
               }),
               HasSubstr("compile() is called under Mirrored(2), and the model is of Default"));
-  StrategyModel other(toy_network);
+  Model other(toy_network);
   EXPECT_THAT(error_of([&] { other.compile(sgd, classification_loss); }),
               HasSubstr("the optimiser of another model"));
   EXPECT_THAT(error_of([&] { other.fit(toy_batches()); }), HasSubstr("call compile() before"));
@@ -54,18 +54,17 @@ TEST(Refusals, AMakerThatMakesAnotherModelEachTime) {
   Mirrored strategy(2);
   const Scope scope(strategy);
   std::size_t hidden = 3;
-  EXPECT_THAT(error_of([&] {
-                StrategyModel model([&] { return make_mlp(kFeatures, ++hidden, kClasses, 1); });
-              }),
-              AllOf(HasSubstr("fc1/weight 16 x 4"), HasSubstr("fc1/weight 16 x 5"),
-                    HasSubstr("make the same model each time")));
+  EXPECT_THAT(
+      error_of([&] { Model model([&] { return make_mlp(kFeatures, ++hidden, kClasses, 1); }); }),
+      AllOf(HasSubstr("fc1/weight 16 x 4"), HasSubstr("fc1/weight 16 x 5"),
+            HasSubstr("make the same model each time")));
 }
 
 TEST(Refusals, FewerSamplesThanReplicas) {
   Mirrored strategy(3);
   const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, {}, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, {}, kToyOptions);
   model.compile(sgd, classification_loss);
   const std::string expected = "the data set has 2 samples, and Mirrored(3) has 3 replicas";
   EXPECT_THAT(error_of([&] { model.fit(toy_batches(2)); }), HasSubstr(expected));
@@ -80,8 +79,8 @@ TEST(Refusals, FewerSamplesThanReplicas) {
 TEST(Refusals, AnErrorOfOneReplicasModelEndsTheFit) {
   Mirrored strategy(2);
   const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, {}, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, {}, kToyOptions);
   std::size_t calls = 0;  // of replica 1
   model.compile(sgd, [&](const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
     if (current_replica().rank() == 1 && ++calls == 5) throw TrainerError("the fifth is too much");

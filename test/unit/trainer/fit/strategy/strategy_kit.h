@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/fit/strategy/strategies.h"
-#include "bindings/trainer/fit/strategy/strategy_model.h"
 #include "bindings/trainer/nn/models.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "test/unit/trainer/data/toy_data.h"
@@ -44,12 +44,11 @@ inline Dataset toy_batches(std::size_t samples = 205, std::size_t batch = 10) {
   return Dataset::from_images(toy_data(samples, 1), ImageShape::kFlat).shuffle(7).batch(batch);
 }
 
-inline const OptimizerOptions kToyOptimizer{.momentum = 0.9};
-inline const DistributedOptions kToyOptions{.schedule = {.learning_rate = 0.05}};
+inline const RuleOptions kToyOptimizer{.momentum = 0.9};
+inline const OptimizerOptions kToyOptions{.schedule = {.learning_rate = 0.05}};
 
 // One step of a loop of the program's own; returns the loss of this replica's samples.
-inline double toy_step(Replica& here, const StrategyModel& model, StrategyOptimizer& sgd,
-                       const StepBatch& mine) {
+inline double toy_step(Replica& here, const Model& model, Optimizer& sgd, const StepBatch& mine) {
   const Batch& part = mine.parts.front();
   here.tape().begin();
   const Tensor outputs = model(here.tape().borrow(part.shape, part.inputs));
@@ -59,7 +58,7 @@ inline double toy_step(Replica& here, const StrategyModel& model, StrategyOptimi
 }
 
 // The program's own loop over an epoch; returns the loss of all samples of all replicas.
-inline double toy_loop(Strategy& strategy, const StrategyModel& model, StrategyOptimizer& sgd,
+inline double toy_loop(Strategy& strategy, const Model& model, Optimizer& sgd,
                        DistributedEpoch steps) {
   double sum = 0.0;
   for (const DistributedBatch& batch : steps) {

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/fit/strategy/strategies.h"
-#include "bindings/trainer/fit/strategy/strategy_model.h"
 #include "bindings/trainer/nn/batch_norm.h"
 #include "bindings/trainer/nn/layers.h"
 #include "test/unit/trainer/error_of.h"
@@ -36,8 +36,8 @@ struct Outcome {
 
 Outcome fit_under(Strategy& strategy, std::size_t epochs = 3) {
   const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, kToyOptimizer, kToyOptions);
   model.compile(sgd, classification_loss);
   Outcome outcome;
   outcome.fit = model.fit(toy_batches(), {.epochs = epochs});
@@ -103,7 +103,7 @@ TEST(Training, CentralStorageHasTheBitsOfMirrored) {
 TEST(Training, CentralStorageHasVariablesOnce) {
   CentralStorage strategy(2);
   const Scope scope(strategy);
-  const StrategyModel model(toy_network);
+  const Model model(toy_network);
   EXPECT_EQ(model.copy(0).parameters()[0]->value().data(),
             model.copy(1).parameters()[0]->value().data());
   EXPECT_NE(model.copy(0).parameters()[0]->gradient().data(),
@@ -135,8 +135,8 @@ TEST(Models, OfTheUsersClassAreTrainedAlike) {
       strategy = std::make_unique<Mirrored>(2);
     }
     const Scope scope(*strategy);
-    StrategyModel model([] { return TwoBranches(); });
-    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    Model model([] { return TwoBranches(); });
+    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     model.compile(sgd, classification_loss);
     EXPECT_GT(model.fit(toy_batches(), {.epochs = 4}).training.accuracy(), 0.9);
     hashes.push_back(model.parameter_hash());
@@ -165,8 +165,8 @@ TEST(Models, FitCalledTwiceIsOneCallOfTwiceTheEpochs) {
   const auto hash_after = [](int calls, std::size_t epochs) {
     Mirrored strategy(2);
     const Scope scope(strategy);
-    StrategyModel model(toy_network);
-    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    Model model(toy_network);
+    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     model.compile(sgd, classification_loss);
     for (int i = 0; i < calls; ++i) model.fit(toy_batches(), {.epochs = epochs});
     return model.parameter_hash();
@@ -182,8 +182,8 @@ TEST_P(WaysToFeed, GiveTheSameBits) {
   for (int way = 0; way < 3; ++way) {
     Mirrored strategy(replicas);
     const Scope scope(strategy);
-    StrategyModel model(toy_network);
-    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    Model model(toy_network);
+    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     const DistributedDataset data =
         way == 0   ? strategy.distribute(toy_batches())
         : way == 1 ? strategy.distribute_from_chief(toy_batches())
@@ -211,12 +211,12 @@ TEST(Models, NormaliseOverAllReplicas) {
   const auto loss_with = [](std::size_t replicas) {
     Mirrored strategy(replicas);
     const Scope scope(strategy);
-    StrategyModel model([] {
+    Model model([] {
       auto network = toy_network();
       network->add<BatchNorm>("norm", kClasses, sum_over_replicas());
       return network;
     });
-    StrategyOptimizer sgd(model, {}, kToyOptions);
+    Optimizer sgd(model, {}, kToyOptions);
     model.compile(sgd, classification_loss);
     return model.fit(toy_batches(), {.epochs = 1}).training.loss();
   };
@@ -226,8 +226,8 @@ TEST(Models, NormaliseOverAllReplicas) {
 TEST(Training, ALoopOfOnesOwnSaysWhyItsStepFailed) {
   OneDevice strategy("/cpu:0");
   const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, {}, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, {}, kToyOptions);
   model.compile(sgd, [](const Tensor&, const Batch&, std::size_t) -> Loss {
     throw TrainerError("the file of weights is gone");
   });
@@ -243,8 +243,8 @@ TEST(Training, ALoopOfOnesOwnSaysWhyItsStepFailed) {
 TEST(Models, CallbacksAreMadeForEachReplica) {
   Mirrored strategy(2);
   const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, kToyOptimizer, kToyOptions);
   model.compile(sgd, classification_loss);
   std::map<std::string, double> numbers[2];
   std::vector<std::string> said;
@@ -268,8 +268,8 @@ struct StopAfterOneStep : Callback {
 TEST(Models, AFitCountsNothingOfOneThatWasStopped) {
   Mirrored strategy(2);
   const Scope scope(strategy);
-  StrategyModel model(toy_network);
-  StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+  Model model(toy_network);
+  Optimizer sgd(model, kToyOptimizer, kToyOptions);
   model.compile(sgd, classification_loss);
   model.fit(toy_batches(), {.epochs = 1}, [](Replica&) {
     std::vector<std::unique_ptr<Callback>> mine;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model and its optimiser under a strategy: one object in the program, a copy on each replica.
+// A model under a strategy: one object in the program, a copy on each replica.
 #pragma once
 
 #include <concepts>
@@ -14,60 +14,25 @@
 #include <vector>
 
 #include "bindings/trainer/fit/fit.h"
-#include "bindings/trainer/fit/host_learner.h"
 #include "bindings/trainer/fit/strategy/metric.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/fit/strategy/strategy.h"
-#include "bindings/trainer/nn/model.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/nn/network.h"
 
 namespace ronde::trainer {
-
-class StrategyModel;
-
-// An optimiser for each copy of a model; gradients are summed over all replicas.
-//
-//   StrategyOptimizer adam(model, {.kind = OptimizerOptions::Kind::kAdam},
-//                          {.schedule = {.learning_rate = 0.001}});
-//
-// Thread safety: made, and let go, by the strategy's thread; the rest is for each replica's own.
-class StrategyOptimizer {
- public:
-  // Gives every replica the chief's parameters. `model` must outlive this. Throws TrainerError
-  // where it was made under another strategy than the current one, and for options that make no
-  // sense.
-  StrategyOptimizer(StrategyModel& model, const OptimizerOptions& how,
-                    const DistributedOptions& options = {});
-  StrategyOptimizer(const StrategyOptimizer&) = delete;
-  StrategyOptimizer& operator=(const StrategyOptimizer&) = delete;
-  ~StrategyOptimizer();
-
-  // In a step: goes back over the pass, waits for the sums, and updates.
-  StepResult minimize(Replica& here, const Loss& loss);
-  [[nodiscard]] DistributedOptimizer& of(const Replica& here) const;
-  [[nodiscard]] const StrategyModel& model() const noexcept { return model_; }
-
- private:
-  struct Copy;
-  StrategyModel& model_;
-  std::vector<std::unique_ptr<Copy>> copies_;
-};
 
 // The callbacks of a replica, made on its thread, on every replica alike.
 using CallbackMaker = std::function<std::vector<std::unique_ptr<Callback>>(Replica& here)>;
 
-// The guides' Model: that name is nn/model.h's, for one copy on one replica, which a loop without a
-// strategy and every optimiser use.
-//
 // Thread safety: belongs to the strategy's thread; in a step, each replica uses its own copy.
-class StrategyModel {
+class Model {
  public:
-  // `maker` returns a model of any class (nn/model.h), or a std::unique_ptr to one; it is called
+  // `maker` returns a model of any class (nn/network.h), or a std::unique_ptr to one; it is called
   // for each replica of this process, one after the other on this thread, and makes the same model
   // each time.
   template <typename Maker>
-    requires std::invocable<Maker&> && (!std::same_as<std::remove_cvref_t<Maker>, StrategyModel>)
-  explicit StrategyModel(Maker&& maker) : StrategyModel(current_strategy()) {
+    requires std::invocable<Maker&> && (!std::same_as<std::remove_cvref_t<Maker>, Model>)
+  explicit Model(Maker&& maker) : Model(current_strategy()) {
     for (std::size_t i = 0; i < strategy_.local_replicas(); ++i) {
       if constexpr (requires { *maker(); }) {
         add(std::shared_ptr(maker()));
@@ -76,26 +41,32 @@ class StrategyModel {
         add(std::shared_ptr<M>(new M(maker())));  // which need not be movable
       }
     }
-    begin();
   }
-  StrategyModel(const StrategyModel&) = delete;
-  StrategyModel& operator=(const StrategyModel&) = delete;
-  ~StrategyModel();
+  // One that the program has made, for a strategy with one replica in this process. It must outlive
+  // this object.
+  template <Trainable M>
+  explicit Model(M& own) : Model(current_strategy()) {
+    require_one_replica();
+    add(std::shared_ptr<M>(std::shared_ptr<void>(), &own));
+  }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  ~Model();
 
   [[nodiscard]] Strategy& strategy() const noexcept { return strategy_; }
   // What compile() was given.
-  [[nodiscard]] StrategyOptimizer& optimizer() const { return *optimizer_; }
+  [[nodiscard]] Optimizer& optimizer() const;
   // In a step: this replica's copy. Throws TrainerError on a replica of another strategy.
-  Tensor operator()(const Tensor& input) const { return here()(input); }
+  Tensor operator()(const Tensor& input) const { return network()(input); }
   // This replica's copy in a step, and the first one otherwise.
-  [[nodiscard]] const Model& here() const { return copy_here().model; }
-  [[nodiscard]] const std::vector<Parameter*>& parameters() const { return here().parameters(); }
-  [[nodiscard]] std::string parameter_hash() const { return here().parameter_hash(); }
-  [[nodiscard]] const Model& copy(std::size_t local) const { return copies_.at(local).model; }
+  [[nodiscard]] const Network& network() const;
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const { return network().parameters(); }
+  [[nodiscard]] std::string parameter_hash() const { return network().parameter_hash(); }
+  [[nodiscard]] const Network& copy(std::size_t local) const;
 
   // What to train with, and what to watch (metric.h). `seed` is what dropout is drawn from. Throws
   // TrainerError for an optimiser of another model.
-  void compile(StrategyOptimizer& optimizer, const LossFunction& loss,
+  void compile(Optimizer& optimizer, const LossFunction& loss,
                const std::vector<Metric>& metrics = {}, std::uint64_t seed = 1);
   // `data` in batches of all replicas together, and not cut between them: fit/fit.h has the rest.
   // A callback must come from the maker, since each replica calls its own. Epochs are counted from
@@ -129,17 +100,15 @@ class StrategyModel {
   [[nodiscard]] Dataset shard(const Dataset& data) const;
 
  private:
-  struct Copy {
-    std::shared_ptr<void> owner;
-    Model model;
-    std::unique_ptr<HostLearner> learner{};
-  };
-  explicit StrategyModel(Strategy& strategy);
+  class Copy;
+  explicit Model(Strategy& strategy);
+  void require_one_replica() const;
   template <typename M>
   void add(std::shared_ptr<M> model) {
-    Model handle(*model);
-    copies_.push_back({std::move(model), std::move(handle)});
+    Network network(*model);
+    add(std::move(model), std::move(network));
   }
+  void add(std::shared_ptr<void> owner, Network network);
   template <typename Answers>
   static auto kept(const Answers& answers) {
     using One = std::ranges::range_value_t<Answers>;
@@ -150,12 +119,11 @@ class StrategyModel {
                      std::size_t batch);
   Dataset batches_of(const Array& inputs, const std::vector<float>& targets, std::size_t batch);
   void require_same(const Array& inputs, const std::vector<float>& answers);
-  void begin();
-  [[nodiscard]] const Copy& copy_here() const;
+  [[nodiscard]] Copy& copy_here() const;
 
   Strategy& strategy_;
-  std::vector<Copy> copies_;
-  StrategyOptimizer* optimizer_ = nullptr;
+  std::vector<std::unique_ptr<Copy>> copies_;
+  Optimizer* optimizer_ = nullptr;
   std::size_t epochs_ = 0;  // of all calls of fit()
 };
 

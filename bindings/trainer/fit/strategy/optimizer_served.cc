@@ -3,29 +3,24 @@
 #include <cstdint>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/optim/clipping.h"
-#include "bindings/trainer/optim/distributed_optimizer.h"
 #include "bindings/trainer/optim/replicas.h"
 
 namespace ronde::trainer {
 
-double DistributedOptimizer::waited_seconds() const {
-  return options_.served != nullptr ? options_.served->waited_seconds()
-                                    : averaging().seconds_in_wait;
-}
-
-void DistributedOptimizer::take_served() {
-  options_.served->pull();
+void Optimizer::take_served() {
+  path_->pull();
   is_served_ = true;
-  global_step_ = options_.served->global_step();
-  optimizer_.set_steps(global_step_);
+  global_step_ = path_->global_step();
+  rule_->set_steps(global_step_);
   keep_statistics();
 }
 
 // A loop of the program's own has computed its first gradients from what it began with: they count
 // where that is what the servers have.
-StepResult DistributedOptimizer::push_and_pull() {
-  ServedPath& servers = *options_.served;
+StepResult Optimizer::push_and_pull() {
+  GradientPath& servers = *path_;
   StepResult result;
   result.norm = finite_norm();
   double samples = static_cast<double>(samples_);

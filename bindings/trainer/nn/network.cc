@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names and the hash of a model's parameters.
-#include "bindings/trainer/nn/model.h"
+#include "bindings/trainer/nn/network.h"
 
 #include <cinttypes>
 #include <cstdio>
@@ -12,7 +12,7 @@
 
 namespace ronde::trainer {
 
-void Model::check_names() const {
+void Network::check_names() const {
   std::set<std::string> names;
   for (const Parameter* const parameter : parameters_) {
     if (names.insert(parameter->name()).second) continue;
@@ -21,7 +21,7 @@ void Model::check_names() const {
   }
 }
 
-std::string Model::parameter_hash() const {
+std::string Network::parameter_hash() const {
   Hash hash;
   for (const Parameter* const parameter : parameters_) {
     hash.add(std::as_bytes(parameter->value()));

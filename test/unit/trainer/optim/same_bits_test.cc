@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole trainings over the ranks of a job: which of them end with the same bits.
-#include "bindings/trainer/optim/distributed_optimizer.h"
+#include "bindings/trainer/fit/strategy/optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/parameter.h"
@@ -25,21 +25,21 @@
 namespace ronde::trainer {
 namespace {
 
-using Kind = OptimizerOptions::Kind;
+using Kind = RuleOptions::Kind;
 using Bits = std::vector<std::uint32_t>;
 
 // Ragged parts, and batches that leave some ranks without samples.
 const std::vector<std::size_t> kBatches{12, 7, 1, 11, 2, 5};
 
-std::vector<OptimizerOptions> optimizers() {
+std::vector<RuleOptions> optimizers() {
   return {{.kind = Kind::kSgd},
           {.kind = Kind::kSgd, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01},
           {.kind = Kind::kAdam},
           {.kind = Kind::kAdamW}};
 }
 
-DistributedOptions options_of(std::uint64_t accumulate, double clip_norm) {
-  DistributedOptions options;
+OptimizerOptions options_of(std::uint64_t accumulate, double clip_norm) {
+  OptimizerOptions options;
   options.schedule = {
       .kind = ScheduleOptions::Kind::kCosine, .learning_rate = 0.02, .warmup = 2, .total = 20};
   options.accumulate = accumulate;
@@ -55,7 +55,7 @@ Bits bits_of(const Training& training) {
 }
 
 TEST(Training, RanksGiveTheBitsOfOneRankThatAccumulates) {
-  for (const OptimizerOptions& optimizer : optimizers()) {
+  for (const RuleOptions& optimizer : optimizers()) {
     for (const double clip : {0.0, 0.5}) {
       for (const int parts : {2, 3, 4}) {
         const auto each = static_cast<std::uint64_t>(parts);
@@ -70,7 +70,7 @@ TEST(Training, RanksGiveTheBitsOfOneRankThatAccumulates) {
 
 TEST(Training, RankThatAccumulatesDiffersFromOneThatDoesNot) {
   // Or else the test above would compare sums that are exact whatever their order.
-  const OptimizerOptions sgd{.momentum = 0.9};
+  const RuleOptions sgd{.momentum = 0.9};
   EXPECT_NE(bits_of({1, sgd, options_of(3, 0.0), kBatches}),
             bits_of({1, sgd, options_of(1, 0.0), kBatches}));
 }
@@ -86,18 +86,18 @@ void expect_close(const Bits& bits, const Bits& expected, double relative) {
 }
 
 TEST(Training, TwoRanksThatAccumulateTwoAreCloseToOneThatAccumulatesFour) {
-  const OptimizerOptions sgd{.momentum = 0.9};
+  const RuleOptions sgd{.momentum = 0.9};
   expect_close(bits_of({2, sgd, options_of(2, 0.0), kBatches}),
                bits_of({1, sgd, options_of(4, 0.0), kBatches}), 1e-5);
 }
 
 // The model's gradients, 464 bytes, take three ways through the averager: see bucket_bytes.
 TEST(Training, SameBitsHoweverGradientsTravel) {
-  for (const OptimizerOptions& optimizer : optimizers()) {
+  for (const RuleOptions& optimizer : optimizers()) {
     for (const std::uint64_t accumulate : {1U, 2U}) {
-      const DistributedOptions plain = options_of(accumulate, 0.5);
+      const OptimizerOptions plain = options_of(accumulate, 0.5);
       const Bits expected = bits_of({3, optimizer, plain, kBatches});
-      DistributedOptions options = plain;
+      OptimizerOptions options = plain;
       options.gradients = Gradients::kBoard;
       EXPECT_EQ(bits_of({3, optimizer, options, kBatches}), expected) << "board";
       options.bucket_bytes = 0;
@@ -115,11 +115,11 @@ TEST(Training, SameBitsHoweverGradientsTravel) {
 }
 
 TEST(Training, SixteenBitsOnTheWireAreCloseAndTheSameOnAllRanks) {
-  const OptimizerOptions sgd{.momentum = 0.9};
+  const RuleOptions sgd{.momentum = 0.9};
   const Bits expected = bits_of({3, sgd, options_of(1, 0.0), kBatches});
   for (const auto& [wire, relative] :
        {std::pair{Compression::kF16, 1e-3}, std::pair{Compression::kBf16, 1e-2}}) {
-    DistributedOptions options = options_of(1, 0.0);
+    OptimizerOptions options = options_of(1, 0.0);
     options.wire = wire;
     const Bits bits = bits_of({3, sgd, options, kBatches});
     EXPECT_NE(bits, expected);
@@ -129,15 +129,22 @@ TEST(Training, SixteenBitsOnTheWireAreCloseAndTheSameOnAllRanks) {
   }
 }
 
+struct Large {
+  Parameter parameter;
+  Tensor operator()(const Tensor& x) { return x * x.tape().use(parameter); }
+  std::vector<Parameter*> parameters() { return {&parameter}; }
+};
+
 // The sums of gradients that are drawn for each part, `ranks` times `accumulate` of them.
-Bits sums_of(int ranks, const DistributedOptions& options, std::size_t size) {
+Bits sums_of(int ranks, const OptimizerOptions& options, std::size_t size) {
   Bits bits;
   run_ranks(ranks, [&](const LocalJob& job, int rank) {
-    Parameter parameter("large", {size});
-    Sgd sgd({&parameter});
-    Tape tape;
-    Engine engine(job, rank);
-    DistributedOptimizer distributed(engine, {&parameter}, {}, sgd, options);
+    Large large{{"large", {size}}};
+    Parameter& parameter = large.parameter;
+    JobRank strategy(job, rank);
+    Model model(large);
+    Optimizer optimizer(model, {}, options);
+    Tape& tape = strategy.here().tape();
     const std::uint64_t first = static_cast<std::uint64_t>(rank) * options.accumulate;
     for (std::uint64_t part = first; part < first + options.accumulate; ++part) {
       Generator generator(3, part);
@@ -145,10 +152,10 @@ Bits sums_of(int ranks, const DistributedOptions& options, std::size_t size) {
       for (float& value : gradient) value = generator.uniform(-1.0F, 1.0F);
       tape.begin();
       Loss loss;
-      loss.value = sum(tape.use(parameter) * tape.constant({size}, gradient));
-      distributed.backward(tape, loss);
+      loss.value = sum(model(tape.constant({size}, gradient)));
+      optimizer.backward(tape, loss);
     }
-    distributed.step();
+    optimizer.step();
     if (rank == 0) append_bits(bits, parameter.gradient());
   });
   return bits;

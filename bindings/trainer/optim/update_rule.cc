@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops are plain, so that compilers vectorise them. Factors are computed in double precision
 // and rounded once; the arithmetic on elements is f32, the same on every rank.
-#include "bindings/trainer/optim/optimizer.h"
+#include "bindings/trainer/optim/update_rule.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,14 +29,14 @@ void require_decay(double decay) {
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<Parameter*> parameters, std::vector<std::string> moments)
+UpdateRule::UpdateRule(std::vector<Parameter*> parameters, std::vector<std::string> moments)
     : parameters_(std::move(parameters)), names_(std::move(moments)), moments_(names_.size()) {
   for (auto& moment : moments_) {
     for (const Parameter* parameter : parameters_) moment.emplace_back(parameter->size(), 0.0F);
   }
 }
 
-void Optimizer::step(double learning_rate) {
+void UpdateRule::step(double learning_rate) {
   ++steps_;
   if (whose_ != nullptr) {
     for (Parameter* const parameter : parameters_) parameter->changed();
@@ -55,8 +55,8 @@ void Optimizer::step(double learning_rate) {
   }
 }
 
-void Optimizer::step_by(const std::function<std::span<const float>(std::size_t)>& next,
-                        double learning_rate) {
+void UpdateRule::step_by(const std::function<std::span<const float>(std::size_t)>& next,
+                         double learning_rate) {
   ++steps_;
   Update one{0, nullptr, nullptr, std::vector<float*>(moments_.size())};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -74,13 +74,13 @@ void Optimizer::step_by(const std::function<std::span<const float>(std::size_t)>
   }
 }
 
-void Optimizer::read_state_of(Optimizer& other) {
+void UpdateRule::read_state_of(UpdateRule& other) {
   whose_ = &other;
   moments_.clear();
 }
 
-void Optimizer::step_rows(std::span<const std::int64_t> rows, std::span<const float> gradients,
-                          double learning_rate) {
+void UpdateRule::step_rows(std::span<const std::int64_t> rows, std::span<const float> gradients,
+                           double learning_rate) {
   ++steps_;
   Parameter& parameter = *parameters_.front();
   const std::size_t width = parameter.shape().at(1);
@@ -96,7 +96,7 @@ void Optimizer::step_rows(std::span<const std::int64_t> rows, std::span<const fl
   parameter.changed();
 }
 
-std::vector<StateTensor> Optimizer::state() {
+std::vector<StateTensor> UpdateRule::state() {
   if (whose_ != nullptr) return whose_->state();
   std::vector<StateTensor> tensors;
   for (std::size_t kind = 0; kind < names_.size(); ++kind) {
@@ -110,9 +110,9 @@ std::vector<StateTensor> Optimizer::state() {
 }
 
 Sgd::Sgd(std::vector<Parameter*> parameters, const SgdOptions& options)
-    : Optimizer(std::move(parameters), options.momentum == 0.0
-                                           ? std::vector<std::string>{}
-                                           : std::vector<std::string>{"velocity"}),
+    : UpdateRule(std::move(parameters), options.momentum == 0.0
+                                            ? std::vector<std::string>{}
+                                            : std::vector<std::string>{"velocity"}),
       options_(options) {
   require(is_share(options.momentum), "momentum", options.momentum, "one from 0 to below 1");
   require_decay(options.weight_decay);
@@ -159,7 +159,7 @@ Adam::Adam(std::vector<Parameter*> parameters, const AdamOptions& options)
     : Adam(std::move(parameters), options, Decay::kInGradient) {}
 
 Adam::Adam(std::vector<Parameter*> parameters, const AdamOptions& options, Decay decay)
-    : Optimizer(std::move(parameters), {"moment1", "moment2"}), options_(options), decay_(decay) {
+    : UpdateRule(std::move(parameters), {"moment1", "moment2"}), options_(options), decay_(decay) {
   require(is_share(options.beta1), "beta1", options.beta1, "one from 0 to below 1");
   require(is_share(options.beta2), "beta2", options.beta2, "one from 0 to below 1");
   require(options.epsilon > 0.0 && std::isfinite(options.epsilon), "epsilon", options.epsilon,
@@ -207,9 +207,9 @@ AdamW::AdamW(std::vector<Parameter*> parameters, const AdamWOptions& options)
            {options.beta1, options.beta2, options.epsilon, options.weight_decay},
            Decay::kDecoupled) {}
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                          std::vector<Parameter*> parameters) {
-  using Kind = OptimizerOptions::Kind;
+std::unique_ptr<UpdateRule> make_rule(const RuleOptions& options,
+                                      std::vector<Parameter*> parameters) {
+  using Kind = RuleOptions::Kind;
   if (options.kind == Kind::kSgd) {
     return std::make_unique<Sgd>(
         std::move(parameters),

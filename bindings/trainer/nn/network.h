@@ -26,12 +26,12 @@ concept Trainable = requires(M& model, const Tensor& input) {
 // A handle on a model of any class, which must outlive it. A copy is the same model.
 //
 // Thread safety: belongs to one thread at a time.
-class Model {
+class Network {
  public:
   // Throws TrainerError if two parameters have the same name.
   template <typename M>
-    requires Trainable<M> && (!std::same_as<std::remove_cvref_t<M>, Model>)
-  Model(M& model)  // NOLINT(google-explicit-constructor): any model is a Model
+    requires Trainable<M> && (!std::same_as<std::remove_cvref_t<M>, Network>)
+  Network(M& model)  // NOLINT(google-explicit-constructor): any model is a Network
       : call_([&model](const Tensor& input) -> Tensor { return model(input); }),
         parameters_(model.parameters()) {
     if constexpr (requires { model.statistics(); }) statistics_ = model.statistics();

@@ -20,11 +20,11 @@ namespace ronde::trainer {
 // step to step (the moments), which begin as zeros.
 //
 // Thread safety: belongs to the thread of its model.
-class Optimizer {
+class UpdateRule {
  public:
-  Optimizer(const Optimizer&) = delete;
-  Optimizer& operator=(const Optimizer&) = delete;
-  virtual ~Optimizer() = default;
+  UpdateRule(const UpdateRule&) = delete;
+  UpdateRule& operator=(const UpdateRule&) = delete;
+  virtual ~UpdateRule() = default;
 
   // Updates every parameter by its gradient. One that no pass of the step has used (on any rank, if
   // gradients are summed) has zeros there, and is moved by its moments and decay alone.
@@ -45,7 +45,7 @@ class Optimizer {
   [[nodiscard]] std::vector<StateTensor> state();
   // For a rank whose parameters are another one's, in the same memory: state() is that of `other`
   // from now on, which must outlive this, and step() counts, and updates nothing.
-  void read_state_of(Optimizer& other);
+  void read_state_of(UpdateRule& other);
   // How many steps the moments have seen: Adam corrects by it.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   void set_steps(std::uint64_t steps) noexcept { steps_ = steps; }
@@ -62,7 +62,7 @@ class Optimizer {
   };
 
   // The parameters must outlive this object. `moments` names what is kept for each parameter.
-  Optimizer(std::vector<Parameter*> parameters, std::vector<std::string> moments);
+  UpdateRule(std::vector<Parameter*> parameters, std::vector<std::string> moments);
   // Updates one parameter; steps() counts this step already.
   virtual void update(const Update& update, double learning_rate) const = 0;
 
@@ -71,7 +71,7 @@ class Optimizer {
   std::vector<std::string> names_;
   std::vector<std::vector<std::vector<float>>> moments_;  // by name, then by parameter
   std::uint64_t steps_ = 0;
-  Optimizer* whose_ = nullptr;  // state this reads
+  UpdateRule* whose_ = nullptr;  // state this reads
 };
 
 struct SgdOptions {
@@ -84,7 +84,7 @@ struct SgdOptions {
 //   g = gradient + weight_decay * value
 //   velocity = momentum * velocity + g;  g = nesterov ? g + momentum * velocity : velocity
 //   value -= learning_rate * g
-class Sgd final : public Optimizer {
+class Sgd final : public UpdateRule {
  public:
   // Throws TrainerError for options that make no sense, in one line.
   explicit Sgd(std::vector<Parameter*> parameters, const SgdOptions& options = {});
@@ -108,7 +108,7 @@ struct AdamOptions {
 //   moment1 = beta1 * moment1 + (1 - beta1) * g;  moment2 = beta2 * moment2 + (1 - beta2) * g * g
 //   value -= learning_rate / (1 - beta1^t) * moment1 / (sqrt(moment2 / (1 - beta2^t)) + epsilon)
 // in step t, from 1.
-class Adam : public Optimizer {
+class Adam : public UpdateRule {
  public:
   // Throws TrainerError for options that make no sense, in one line.
   explicit Adam(std::vector<Parameter*> parameters, const AdamOptions& options = {});
@@ -141,7 +141,7 @@ class AdamW final : public Adam {
 };
 
 // Which optimiser, and what it needs: for a program that lets its user choose.
-struct OptimizerOptions {
+struct RuleOptions {
   enum class Kind : std::uint8_t { kSgd, kAdam, kAdamW };
 
   Kind kind = Kind::kSgd;
@@ -154,7 +154,7 @@ struct OptimizerOptions {
 };
 
 // Throws TrainerError for options that make no sense, in one line.
-[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                                        std::vector<Parameter*> parameters);
+[[nodiscard]] std::unique_ptr<UpdateRule> make_rule(const RuleOptions& options,
+                                                    std::vector<Parameter*> parameters);
 
 }  // namespace ronde::trainer

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimiser of a job.
-#include "bindings/trainer/optim/distributed_optimizer.h"
+// Steps of a model on each replica.
+#include "bindings/trainer/fit/strategy/optimizer.h"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string_view>
 #include <utility>
 
+#include "bindings/trainer/fit/strategy/strategy.h"
 #include "bindings/trainer/optim/clipping.h"
 #include "bindings/trainer/optim/replicas.h"
-#include "bindings/trainer/tensor/random.h"
 #include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
 
 namespace {
 
-DistributedOptions checked(DistributedOptions options) {
+OptimizerOptions checked(OptimizerOptions options, const Strategy& strategy) {
+  // Who is sent its batches is sent their rates, and cannot know how many steps there are.
+  if (!strategy.reads_data()) options.schedule = {};
   static_cast<void>(learning_rate(options.schedule, 0));  // throws for a schedule that is wrong
   if (options.accumulate == 0) {
     throw TrainerError("a step accumulates 0 micro-batches: use at least 1");
@@ -30,12 +31,6 @@ DistributedOptions checked(DistributedOptions options) {
                        ": use a number above 0, or 0 for no limit");
   }
   return options;
-}
-
-AveragerOptions averager_options(const DistributedOptions& options) {
-  // A bucket that is never full leaves in wait().
-  constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
-  return {.bucket_bytes = options.overlap ? options.bucket_bytes : kNever};
 }
 
 // How many steps lie between two comparisons of the ranks.
@@ -56,7 +51,7 @@ void broadcast(Engine& engine, const char* kind, std::span<const StateTensor> te
 }  // namespace
 
 // The gradients of parameters in one Buffer, for as long as it lives.
-class DistributedOptimizer::Board {
+class Optimizer::Board {
  public:
   Board(const Engine& engine, std::span<Parameter* const> parameters)
       : parameters_(parameters.begin(), parameters.end()), buffer_(engine, floats_of(parameters)) {}
@@ -93,71 +88,76 @@ class DistributedOptimizer::Board {
   Buffer<float> buffer_;
 };
 
-DistributedOptimizer::DistributedOptimizer(Engine& engine, std::vector<Parameter*> parameters,
-                                           std::vector<StateTensor> statistics,
-                                           Optimizer& optimizer, const DistributedOptions& options)
-    : engine_(engine),
-      parameters_(std::move(parameters)),
-      statistics_(std::move(statistics)),
+Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
+                     const RuleOptions& rule, const OptimizerOptions& options)
+    : model_(model),
+      here_(here),
+      parameters_(copy.parameters()),
+      statistics_(copy.statistics()),
       sums_statistics_(std::ranges::any_of(statistics_, &StateTensor::of_all_ranks)),
-      optimizer_(optimizer),
-      options_(checked(options)),
+      options_(checked(options, here.strategy())),
+      rule_(make_rule(rule, parameters_)),
       used_(parameters_.size(), 0),
       in_pass_(parameters_.size(), 0),
-      check_every_(check_interval()),
-      averager_(engine, ronde::sum, AllreduceOptions{.compression = options.wire},
-                averager_options(options)) {
+      check_every_(check_interval()) {
   if (options_.gradients == Gradients::kBoard) {
-    board_ = std::make_unique<Board>(engine_, parameters_);
+    board_ = std::make_unique<Board>(here.engine(), parameters_);
     board_->place();
   }
-  for (const Parameter* parameter : parameters_) {
-    ids_.emplace(parameter, averager_.add("gradient/" + parameter->name(), parameter->gradient()));
+  for (const Parameter* const parameter : parameters_) {
+    ids_.emplace(parameter, gradients_.size());
     gradients_.push_back(parameter->gradient().data());
   }
-  for (const Parameter* parameter : optimizer_.parameters()) {
-    if (ids_.contains(parameter)) continue;
-    throw TrainerError("the optimiser updates " + parameter->name() +
-                       ", whose gradient is not summed over the ranks: give it here too");
-  }
+  path_ = here.strategy().gradient_path(here, copy, rule, *rule_, options_);
   keep_statistics();
 }
 
-DistributedOptimizer::~DistributedOptimizer() = default;
+Optimizer::~Optimizer() = default;
 
-void DistributedOptimizer::broadcast_state(int root) {
-  if (options_.served != nullptr) return take_served();
+Optimizer& Optimizer::of(const Replica& here) {
+  here_.strategy().require_own(here, "an optimiser");
+  return here.local() == 0 ? *this : *others_[here.local() - 1];
+}
+
+StepResult Optimizer::minimize(Replica& here, const Loss& loss) {
+  Optimizer& mine = of(here);
+  mine.backward(here.tape(), loss);
+  return mine.step();
+}
+
+void Optimizer::broadcast_state(int root) {
+  if (path_->is_served()) return take_served();
   std::vector<StateTensor> values;
   values.reserve(parameters_.size());
   for (const Parameter* parameter : parameters_) {
     values.push_back({parameter->name(), parameter->shape(), parameter->value()});
   }
-  if (!options_.shared_values) {
-    broadcast(engine_, "parameter", values, root);
-    broadcast(engine_, "optimizer", optimizer_.state(), root);
+  if (!here_.strategy().shares_variables()) {
+    broadcast(here_.engine(), "parameter", values, root);
+    broadcast(here_.engine(), "optimizer", rule_->state(), root);
   }
   for (Parameter* const parameter : parameters_) parameter->changed();
-  std::array<std::uint64_t, 2> counters{global_step_, optimizer_.steps()};
-  engine_.broadcast_blocking("optimizer", counters, root);
+  std::array<std::uint64_t, 2> counters{global_step_, rule_->steps()};
+  here_.engine().broadcast_blocking("optimizer", counters, root);
   global_step_ = counters[0];
-  optimizer_.set_steps(counters[1]);
+  rule_->set_steps(counters[1]);
   broadcast_statistics(root);
 }
 
-void DistributedOptimizer::broadcast_statistics(int root) {
-  if (options_.served != nullptr) return take_served();
-  broadcast(engine_, "statistic", statistics_, root);
+void Optimizer::broadcast_statistics(int root) {
+  if (path_->is_served()) return take_served();
+  broadcast(here_.engine(), "statistic", statistics_, root);
   keep_statistics();
 }
 
-void DistributedOptimizer::keep_statistics() {
+void Optimizer::keep_statistics() {
   kept_statistics_.clear();
   for (const StateTensor& one : statistics_) {
     kept_statistics_.insert(kept_statistics_.end(), one.values.begin(), one.values.end());
   }
 }
 
-void DistributedOptimizer::put_statistics_back() {
+void Optimizer::put_statistics_back() {
   auto from = kept_statistics_.cbegin();
   for (const StateTensor& one : statistics_) {
     std::copy_n(from, one.values.size(), one.values.begin());
@@ -165,7 +165,7 @@ void DistributedOptimizer::put_statistics_back() {
   }
 }
 
-void DistributedOptimizer::begin_pass() {
+void Optimizer::begin_pass() {
   if (passes_ == options_.accumulate) {
     throw TrainerError("backward() is called " + std::to_string(passes_ + 1) +
                        " times in a step that accumulates " + std::to_string(passes_) +
@@ -173,8 +173,8 @@ void DistributedOptimizer::begin_pass() {
   }
   for (Id id = 0; id < parameters_.size(); ++id) {
     if (passes_ == 0) parameters_[id]->begin_step();
-    const bool moves = options_.served != nullptr;  // what is still being sent stays where it is
-    if (moves || parameters_[id]->gradient().data() == gradients_[id]) continue;
+    // What is still being sent to servers stays where it is.
+    if (path_->is_served() || parameters_[id]->gradient().data() == gradients_[id]) continue;
     throw TrainerError("the gradient of " + parameters_[id]->name() +
                        " lies elsewhere since this optimiser was made: another one has put it on a "
                        "board, or has taken it off: let go of that one before this one is made");
@@ -182,14 +182,12 @@ void DistributedOptimizer::begin_pass() {
   if (passes_++ == 0) {
     samples_ = global_batch_ = 0;
     finite_ = true;
-    const auto number = std::exchange(number_, std::nullopt);
-    if (number && !options_.sum_gradients && options_.served == nullptr)
-      averager_.begin_step(*number);
+    path_->begin_step(std::exchange(number_, std::nullopt));
   }
   std::ranges::fill(in_pass_, std::uint8_t{0});
 }
 
-void DistributedOptimizer::backward(Tape& tape, const Loss& loss) {
+void Optimizer::backward(Tape& tape, const Loss& loss) {
   begin_pass();
   if (!options_.part_of_model) require_listed(tape, parameters_, statistics_);
   const bool depends = loss.value.needs_gradient();
@@ -209,7 +207,7 @@ void DistributedOptimizer::backward(Tape& tape, const Loss& loss) {
   end_pass();
 }
 
-void DistributedOptimizer::end_pass() {
+void Optimizer::end_pass() {
   if (passes_ < options_.accumulate) return;
   for (Id id = 0; id < parameters_.size(); ++id) {
     if (in_pass_[id] != 0) continue;
@@ -220,7 +218,7 @@ void DistributedOptimizer::end_pass() {
   }
 }
 
-void DistributedOptimizer::require_every_pass(bool taken) const {
+void Optimizer::require_every_pass(bool taken) const {
   if (taken || !sums_statistics_) return;
   throw TrainerError(
       "a pass is left out, and the other ranks wait for it in a normalisation over all ranks: "
@@ -228,38 +226,22 @@ void DistributedOptimizer::require_every_pass(bool taken) const {
       "rank runs the model and backward() as often as the others, also without samples");
 }
 
-void DistributedOptimizer::submit(Id id) {
+void Optimizer::submit(Id id) {
   if (passes_ < options_.accumulate) return;
   // A pass that has failed may have no gradient at all: the sums over the ranks carry the word.
   if (!finite_) std::ranges::fill(parameters_[id]->gradient().first(1), std::nanf(""));
-  if (options_.sum_gradients || options_.served != nullptr) return;
-  if (options_.shuffle_seed == 0) {
-    averager_.ready(id);
-  } else {
-    held_back_.push_back(id);
-  }
+  path_->ready(id);
 }
 
-void DistributedOptimizer::submit_held_back() {
-  const auto rank = static_cast<std::uint64_t>(engine_.rank());
-  Generator generator(options_.shuffle_seed + rank, global_step_);
-  for (std::size_t left = held_back_.size(); left > 1; --left) {
-    std::swap(held_back_[left - 1], held_back_[generator.below(left)]);
-  }
-  for (const Id id : held_back_) averager_.ready(id);
-  held_back_.clear();
-}
-
-StepResult DistributedOptimizer::step() {
+StepResult Optimizer::step() {
   require_every_pass(passes_ == options_.accumulate);
   while (passes_ < options_.accumulate) {
     begin_pass();
     end_pass();
   }
   passes_ = 0;
-  if (options_.served != nullptr) return push_and_pull();
-  submit_held_back();
-  options_.sum_gradients ? options_.sum_gradients(parameters_) : averager_.wait();
+  if (path_->is_served()) return push_and_pull();
+  path_->end_step();
   const auto begin = std::chrono::steady_clock::now();
   StepResult result;
   result.norm = finite_norm();
@@ -278,7 +260,7 @@ StepResult DistributedOptimizer::step() {
 }
 
 // A step that fails has not happened, for the statistics either.
-double DistributedOptimizer::finite_norm() {
+double Optimizer::finite_norm() {
   try {
     return norm_of_gradients();
   } catch (const NotFinite&) {
@@ -287,16 +269,16 @@ double DistributedOptimizer::finite_norm() {
   }
 }
 
-void DistributedOptimizer::update(double rate) {
-  if (!options_.shared_values) return optimizer_.step(rate);
-  engine_.barrier_blocking("optimizer/read");  // nobody goes back over the values any more
-  optimizer_.step(rate);
-  engine_.barrier_blocking("optimizer/updated");
+void Optimizer::update(double rate) {
+  if (!here_.strategy().shares_variables()) return rule_->step(rate);
+  here_.engine().barrier_blocking("optimizer/read");  // nobody goes back over the values any more
+  rule_->step(rate);
+  here_.engine().barrier_blocking("optimizer/updated");
 }
 
-void DistributedOptimizer::require_samples_of_all_ranks() {
+void Optimizer::require_samples_of_all_ranks() {
   const std::array<std::uint64_t, 3> mine{samples_, global_batch_, check_every_};
-  const auto all = engine_.allgather_blocking("optimizer/samples", mine);
+  const auto all = here_.engine().allgather_blocking("optimizer/samples", mine);
   std::uint64_t samples = 0;
   std::vector<std::string> shares;
   std::vector<std::string> intervals;
@@ -321,21 +303,21 @@ void DistributedOptimizer::require_samples_of_all_ranks() {
                     0, kExitConfiguration);
 }
 
-void DistributedOptimizer::require_same_replicas() {
-  if (engine_.size() == 1) return;
+void Optimizer::require_same_replicas() {
+  if (here_.engine().size() == 1) return;
   // Two counters, as floats by their bits, before the tensors.
-  std::array<std::uint64_t, 2> counts{global_step_, optimizer_.steps()};
+  std::array<std::uint64_t, 2> counts{global_step_, rule_->steps()};
   std::array<float, 4> counters{};
   std::memcpy(counters.data(), counts.data(), sizeof counts);
   std::vector<StateTensor> tensors{{"the number of steps", {counters.size()}, counters}};
   for (const Parameter* const parameter : parameters_) {
     tensors.push_back({parameter->name(), parameter->shape(), parameter->value()});
   }
-  for (StateTensor& one : optimizer_.state()) tensors.push_back(std::move(one));
+  for (StateTensor& one : rule_->state()) tensors.push_back(std::move(one));
   for (const StateTensor& one : statistics_) {
     if (one.of_all_ranks) tensors.push_back(one);
   }
-  const std::string difference = difference_of(engine_, tensors);
+  const std::string difference = difference_of(here_.engine(), tensors);
   if (difference.empty()) return;
   throw AgreedError("the ranks differ after step " + std::to_string(global_step_) + ": " +
                         difference +
@@ -344,7 +326,7 @@ void DistributedOptimizer::require_same_replicas() {
                     0);
 }
 
-double DistributedOptimizer::norm_of_gradients() const {
+double Optimizer::norm_of_gradients() const {
   double total = 0.0;
   for (const Parameter* const parameter : parameters_) {
     const double squares = sum_of_squares(parameter->gradient());
@@ -363,13 +345,13 @@ double DistributedOptimizer::norm_of_gradients() const {
   return std::sqrt(total);
 }
 
-void DistributedOptimizer::scale_gradients(float factor) {
+void Optimizer::scale_gradients(float factor) {
   for (const Parameter* const parameter : parameters_) {
     for (float& value : parameter->gradient()) value *= factor;
   }
 }
 
-std::string DistributedOptimizer::settings() const {
+std::string Optimizer::settings() const {
   std::string text = text_of(options_.schedule);
   if (options_.clip_norm != 0.0) text += "; clipped to " + number_text(options_.clip_norm);
   if (options_.wire == Compression::kF16) text += "; sent as f16";

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// The copies of a model, and a step over the tape.
+#include "bindings/trainer/fit/strategy/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "bindings/trainer/fit/learner.h"
+#include "bindings/trainer/optim/replicas.h"
+#include "bindings/trainer/tensor/errors.h"
+
+namespace ronde::trainer {
+
+namespace {
+
+// Puts the running statistics back: a trial must leave no trace.
+class KeepStatistics {
+ public:
+  explicit KeepStatistics(const std::vector<StateTensor>& statistics) : statistics_(statistics) {
+    for (const StateTensor& one : statistics_) {
+      kept_.emplace_back(one.values.begin(), one.values.end());
+    }
+  }
+  KeepStatistics(const KeepStatistics&) = delete;
+  KeepStatistics& operator=(const KeepStatistics&) = delete;
+  ~KeepStatistics() {
+    for (std::size_t i = 0; i < kept_.size(); ++i) {
+      std::ranges::copy(kept_[i], statistics_[i].values.begin());
+    }
+  }
+
+ private:
+  const std::vector<StateTensor>& statistics_;
+  std::vector<std::vector<float>> kept_;
+};
+
+std::string list_of(const std::vector<Parameter*>& parameters) {
+  std::string text;
+  for (const Parameter* const one : parameters) {
+    text += (text.empty() ? "" : ", ") + one->name() + ' ' + text_of(one->shape());
+  }
+  return text;
+}
+
+// Without the side of the samples.
+Shape shape_of_one(const Array& inputs) {
+  if (!inputs.shape.empty()) return {inputs.shape.begin() + 1, inputs.shape.end()};
+  throw TrainerError("an array of inputs has no side of samples: give it the shape {samples, ...}",
+                     kExitConfiguration);
+}
+
+Replica& first_replica_of(Model& model) {
+  Strategy& strategy = model.strategy();
+  if (&strategy != &current_strategy()) {
+    refuse_mixed("the optimiser is made under " + current_strategy().name() +
+                 ", and its model was under " + strategy.name());
+  }
+  strategy.require_usable("Optimizer");
+  return strategy.replica(0);
+}
+
+}  // namespace
+
+// That of one replica, and what takes its steps.
+class Model::Copy final : public Learner {
+ public:
+  Copy(Replica& here, std::shared_ptr<void> owner, Network network)
+      : here_(here), owner_(std::move(owner)), network_(std::move(network)) {}
+  void compile(Optimizer& optimizer, const LossFunction& loss, std::uint64_t seed) {
+    optimizer_ = &optimizer;
+    loss_ = loss;
+    seed_ = seed;
+    metrics_ = last_step_ = {};
+  }
+  [[nodiscard]] const Network& network() const noexcept { return network_; }
+  [[nodiscard]] Optimizer& optimizer() const {
+    if (optimizer_ != nullptr) return *optimizer_;
+    throw TrainerError("the model has neither loss nor optimiser yet: call compile() before",
+                       kExitConfiguration);
+  }
+
+  void broadcast_state(int root) override { optimizer_->broadcast_state(root); }
+  void broadcast_statistics(int root) override { optimizer_->broadcast_statistics(root); }
+  void try_shapes(const Batch& batch) override;
+  void step(const StepBatch& batch, std::uint64_t epoch) override;
+  [[nodiscard]] Metrics take_metrics() override;
+  [[nodiscard]] Metrics metrics() const override { return metrics_; }
+  [[nodiscard]] Metrics last_step() const override { return last_step_; }
+  [[nodiscard]] Metrics evaluate(const Batch& batch) override;
+  [[nodiscard]] std::vector<float> predict(const Batch& batch) override;
+  [[nodiscard]] std::string parameter_hash() override { return network_.parameter_hash(); }
+  [[nodiscard]] std::vector<std::string> unused() const override;
+  [[nodiscard]] LearnerTimes times() const override;
+  [[nodiscard]] GradientPath& path() noexcept override { return optimizer_->path(); }
+
+ private:
+  void take_step(const StepBatch& batch, std::uint64_t epoch);
+  Tensor outputs(const Batch& batch, bool training, std::uint64_t epoch);
+
+  Replica& here_;
+  std::shared_ptr<void> owner_;
+  Network network_;
+  Optimizer* optimizer_ = nullptr;  // this and what follows once compiled
+  LossFunction loss_;
+  std::uint64_t seed_ = 0;
+  Metrics metrics_;
+  Metrics last_step_;
+};
+
+Tensor Model::Copy::outputs(const Batch& batch, bool training, std::uint64_t epoch) {
+  here_.tape().begin({training, seed_, epoch, batch.samples, batch.repetitions});
+  return network_(here_.tape().borrow(batch.shape, batch.inputs));
+}
+
+void Model::Copy::try_shapes(const Batch& batch) {
+  const KeepStatistics keep(network_.statistics());
+  // As in training, since only then the tape knows what each layer is called.
+  const Loss loss = loss_(outputs(batch, true, 0), batch, std::max<std::size_t>(1, batch.size()));
+  (void)loss;
+  require_listed(here_.tape(), network_.parameters(), network_.statistics());
+  here_.tape().begin();
+}
+
+void Model::Copy::step(const StepBatch& batch, std::uint64_t epoch) {
+  last_step_ = {};
+  if (path().sends_data()) {
+    optimizer_->set_global_step(path().global_step());
+    const auto [loss, correct, samples] =
+        path().send_batch(batch, epoch, optimizer_->learning_rate_now());
+    last_step_ = {loss, correct, samples};
+    return metrics_.add(last_step_);
+  }
+  if (path().reads_data()) return take_step(batch, epoch);
+  StepBatch sent;
+  if (!path().await_batch(sent, epoch)) return;
+  take_step(sent, epoch);
+  path().answer({last_step_.loss_sum, last_step_.correct, last_step_.samples});
+}
+
+void Model::Copy::take_step(const StepBatch& batch, std::uint64_t epoch) {
+  // Its place in the data, which a rank that has left out a batch knows too; readable in errors,
+  // and above any number of steps in an epoch.
+  constexpr std::uint64_t kEpoch = 1'000'000'000;
+  optimizer_->begin_step(epoch * kEpoch + batch.step);
+  std::string bad = batch.failure;
+  int exit_code = bad.empty() ? kExitConfiguration : kExitFailure;
+  for (const Batch& part : batch.parts) {
+    Loss loss;
+    try {
+      loss = loss_(outputs(part, true, epoch), part, batch.global_size);
+    } catch (const Error&) {
+      throw;  // the job's, not this rank's
+    } catch (const std::exception& error) {
+      // The others wait for gradients: they learn of it as of a loss that is no number. Where they
+      // wait in the forward pass, too, only the end of this rank can tell them.
+      if (optimizer_->sums_statistics()) throw;
+      if (bad.empty()) {
+        bad = error.what();
+        exit_code = exit_code_of(error);
+      }
+    }
+    if (bad.empty() && !std::isfinite(loss.sum)) {
+      bad = "the loss is not a finite number, first after " + here_.tape().first_not_finite() +
+            ": use a smaller learning rate";
+    }
+    if (!bad.empty()) loss.sum = std::numeric_limits<double>::quiet_NaN();
+    const Metrics one = metrics_of(loss);
+    metrics_.add(one);
+    last_step_.add(one);
+    optimizer_->backward(here_.tape(), loss);
+  }
+  try {
+    optimizer_->step();
+  } catch (const NotFinite& error) {
+    const std::string here = bad.empty() ? "" : "; on this rank: " + bad;
+    throw NotFiniteStep(error.what() + here, std::move(bad), exit_code);
+  }
+}
+
+Metrics Model::Copy::take_metrics() {
+  const auto [loss, correct, samples] = path().finish_sent();
+  metrics_.add(Metrics{loss, correct, samples});
+  return std::exchange(metrics_, {});
+}
+
+Metrics Model::Copy::evaluate(const Batch& batch) {
+  return metrics_of(loss_(outputs(batch, false, 0), batch, std::max<std::size_t>(1, batch.size())));
+}
+
+std::vector<float> Model::Copy::predict(const Batch& batch) {
+  const Tensor result = outputs(batch, false, 0);
+  const std::span<const float> values = result.values();
+  return {values.begin(), values.end()};
+}
+
+std::vector<std::string> Model::Copy::unused() const {
+  std::vector<std::string> unused;
+  for (std::size_t i = 0; i < optimizer_->used().size(); ++i) {
+    if (optimizer_->used()[i] == 0) unused.push_back(optimizer_->parameters()[i]->name());
+  }
+  return unused;
+}
+
+LearnerTimes Model::Copy::times() const {
+  const AveragerStatistics averaging = optimizer_->averaging();
+  return {optimizer_->waited_seconds(), averaging.share_before_wait(),
+          averaging.seconds_before_wait, optimizer_->update_seconds()};
+}
+
+Model::Model(Strategy& strategy) : strategy_(strategy) { strategy_.require_usable("Model"); }
+
+Model::~Model() = default;
+
+void Model::require_one_replica() const {
+  if (strategy_.local_replicas() == 1) return;
+  throw TrainerError(strategy_.name() + " has " + std::to_string(strategy_.local_replicas()) +
+                         " replicas in this process, and one model is given: give a function that "
+                         "makes one for each",
+                     kExitConfiguration);
+}
+
+void Model::add(std::shared_ptr<void> owner, Network network) {
+  const std::size_t local = copies_.size();
+  const std::vector<Parameter*>& mine = network.parameters();
+  if (local != 0) {
+    const std::vector<Parameter*>& first = copy(0).parameters();
+    if (list_of(mine) != list_of(first)) {
+      throw TrainerError("the maker of the model has made " + list_of(first) + ", and then " +
+                             list_of(mine) + ": make the same model each time",
+                         kExitConfiguration);
+    }
+    for (std::size_t i = 0; strategy_.shares_variables() && i < mine.size(); ++i) {
+      mine[i]->share_value_of(*first[i]);
+    }
+  }
+  copies_.push_back(
+      std::make_unique<Copy>(strategy_.replica(local), std::move(owner), std::move(network)));
+}
+
+Model::Copy& Model::copy_here() const {
+  if (in_step()) {
+    strategy_.require_own(current_replica(), "a model");
+    return *copies_.at(current_replica().local());
+  }
+  return *copies_.front();
+}
+
+const Network& Model::network() const { return copy_here().network(); }
+
+const Network& Model::copy(std::size_t local) const { return copies_.at(local)->network(); }
+
+Optimizer& Model::optimizer() const { return copies_.front()->optimizer(); }
+
+Learner& Model::learner() const {
+  Copy& mine = copy_here();
+  (void)mine.optimizer();
+  return mine;
+}
+
+Dataset Model::shard(const Dataset& data) const {
+  return current_replica().shard(data, optimizer().options().accumulate);
+}
+
+void Model::compile(Optimizer& optimizer, const LossFunction& loss,
+                    const std::vector<Metric>& metrics, std::uint64_t seed) {
+  strategy_.require_usable("compile()");
+  if (const Strategy* const chosen = Scope::innermost();
+      chosen != nullptr && chosen != &strategy_) {
+    refuse_mixed("compile() is called under " + chosen->name() + ", and the model is of " +
+                 strategy_.name());
+  }
+  if (&optimizer.model() != this) {
+    throw TrainerError("compile() is given the optimiser of another model: give it one of this",
+                       kExitConfiguration);
+  }
+  const LossFunction watched = watching(loss, metrics);
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    copies_[i]->compile(optimizer.of(strategy_.replica(i)), watched, seed);
+  }
+}
+
+Optimizer::Optimizer(Model& model, const RuleOptions& rule, const OptimizerOptions& options)
+    : Optimizer(model, model.copy(0), first_replica_of(model), rule, options) {
+  Strategy& strategy = model.strategy();
+  for (std::size_t i = 1; i < strategy.local_replicas(); ++i) {
+    others_.emplace_back(new Optimizer(model, model.copy(i), strategy.replica(i), rule, options));
+    if (strategy.shares_variables()) others_.back()->rule_->read_state_of(*rule_);
+  }
+  if (path_->is_served()) return;  // the chief's own count, once it knows what it goes on from
+  strategy.run([this](Replica& here) { of(here).broadcast_state(); });
+}
+
+FitResult Model::fit(const Dataset& data, const FitOptions& options, const CallbackMaker& callbacks,
+                     const Dataset* validation) {
+  FitOptions counted = options;
+  if (options.first_epoch == 0 && options.first_step == 0) {
+    counted.first_epoch += epochs_;
+    counted.epochs += epochs_;
+  }
+  epochs_ = counted.epochs;
+  return strategy_
+      .run([&](Replica& here) {
+        Learner& mine = learner();
+        const auto owned = callbacks ? callbacks(here) : decltype(callbacks(here))();
+        std::vector<Callback*> called;
+        called.reserve(owned.size());
+        for (const auto& callback : owned) called.push_back(callback.get());
+        std::optional<Dataset> validated;
+        if (validation != nullptr) validated = here.shard_to_score(*validation);
+        return trainer::fit(here, mine, shard(data), counted, called,
+                            validated ? &*validated : nullptr);
+      })
+      .values()
+      .front();
+}
+
+Metrics Model::evaluate(const Dataset& data) {
+  return strategy_
+      .run([&](Replica& here) {
+        return trainer::evaluate(here, learner(), here.shard_to_score(data));
+      })
+      .values()
+      .front();
+}
+
+Predictions Model::predict(const Dataset& data) {
+  const auto parts = strategy_.run(
+      [&](Replica& here) { return trainer::predict(here, learner(), here.shard_to_score(data)); });
+  Predictions mine;
+  for (const Predictions& part : parts.values()) {
+    mine.samples.insert(mine.samples.end(), part.samples.begin(), part.samples.end());
+    mine.outputs.insert(mine.outputs.end(), part.outputs.begin(), part.outputs.end());
+  }
+  const auto samples = strategy_.over_processes("predict/samples", std::move(mine.samples));
+  const auto outputs = strategy_.over_processes("predict/outputs", std::move(mine.outputs));
+  return in_order(samples, outputs);
+}
+
+Predictions Model::predict(const Array& inputs, std::size_t batch) {
+  const std::size_t samples = inputs.shape.empty() ? 0 : inputs.shape.front();
+  return predict(batches_of(inputs, std::vector<float>(samples), batch));
+}
+
+// Processes with other arrays would each learn a part of their own ones.
+void Model::require_same(const Array& inputs, const std::vector<float>& answers) {
+  if (strategy_.is_served()) {
+    learner().path().alike("arrays", std::to_string(hash_of(inputs.values) ^ hash_of(answers)));
+  }
+  if (strategy_.processes() == 1) return;
+  const std::vector<std::uint64_t> mine{hash_of(inputs.values), hash_of(answers)};
+  const auto all = strategy_.over_processes("arrays", mine);
+  for (std::size_t i = 2; i < all.size(); ++i) {
+    if (all[i] == all[i % 2]) continue;
+    throw AgreedError(std::string("the ") + (i % 2 == 0 ? "inputs" : "answers") + " of process " +
+                          std::to_string(i / 2) + " are others than those of process 0: give " +
+                          "each process the whole, or its own part by distribute_from()",
+                      0, kExitConfiguration);
+  }
+}
+
+Dataset Model::batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
+                          std::size_t batch) {
+  require_same(inputs, {labels.begin(), labels.end()});
+  const std::int64_t most =
+      labels.empty() ? 0 : std::max<std::int64_t>(0, std::ranges::max(labels));
+  return Dataset::from_arrays(shape_of_one(inputs), inputs.values, labels,
+                              static_cast<std::size_t>(most) + 1)
+      .batch(batch);
+}
+
+Dataset Model::batches_of(const Array& inputs, const std::vector<float>& targets,
+                          std::size_t batch) {
+  require_same(inputs, targets);
+  const Shape one = shape_of_one(inputs);
+  const std::size_t samples = std::max<std::size_t>(1, inputs.shape.front());
+  if (targets.size() % samples != 0) {
+    throw TrainerError("there are " + std::to_string(targets.size()) + " numbers to predict for " +
+                           std::to_string(samples) + " samples: give as many for each",
+                       kExitConfiguration);
+  }
+  return Dataset::from_arrays(one, inputs.values, targets, targets.size() / samples).batch(batch);
+}
+
+}  // namespace ronde::trainer
