@@ -103,7 +103,8 @@ class Table {
         table_->value()[row * kWidth + i] = generator.uniform(-kScale, kScale);
       }
     }
-    sgd_ = std::make_unique<trainer::Sgd>(std::vector<trainer::Parameter*>{table_.get()});
+    sgd_ = std::make_unique<trainer::UpdateRule>(trainer::RuleOptions(),
+                                                 std::vector<trainer::Parameter*>{table_.get()});
   }
   // The values of these rows, one after the other.
   std::vector<float> pull(const std::vector<std::int64_t>& ids) {
@@ -153,7 +154,7 @@ class Table {
   std::unique_ptr<server::ParameterServer> servers_;
   std::vector<server::Rows> rows_{1};
   std::unique_ptr<trainer::Parameter> table_;
-  std::unique_ptr<trainer::Sgd> sgd_;
+  std::unique_ptr<trainer::UpdateRule> sgd_;
   double bytes_ = 0.0;
 };
 

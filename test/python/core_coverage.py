@@ -22,10 +22,8 @@ COVERED = {
     "Window.side", "Window.stride", "Window.padding",
     "Linear", "Convolution", "MaxPool", "AveragePool", "Relu", "Sigmoid", "Flatten", "Dropout",
     "BatchNorm", "Sequential",  # the latter only calls its layers, as core_runner does
-    "Sgd", "Adam", "AdamW", "kSgd", "kAdam", "kAdamW", "SgdOptions.momentum", "SgdOptions.nesterov",
-    "SgdOptions.weight_decay", "AdamOptions.beta1", "AdamOptions.beta2", "AdamOptions.epsilon",
-    "AdamOptions.weight_decay", "AdamWOptions.beta1", "AdamWOptions.beta2", "AdamWOptions.epsilon",
-    "AdamWOptions.weight_decay",
+    "kSgd", "kAdam", "kAdamW", "RuleOptions.kind", "RuleOptions.momentum", "RuleOptions.nesterov",
+    "RuleOptions.beta1", "RuleOptions.beta2", "RuleOptions.epsilon", "RuleOptions.weight_decay",
     "kConstant", "kStep", "kCosine", "kLinear", "ScheduleOptions.kind", "ScheduleOptions.learning_rate",
     "ScheduleOptions.warmup", "ScheduleOptions.every", "ScheduleOptions.factor", "ScheduleOptions.total"}
 
@@ -40,11 +38,11 @@ def declared(text):
         types = [re.sub(r"^const |&|\s*=.*$|\s+\w+\s*$", "", re.sub(r"\s*=.*$", "", one.strip()))
                  for one in re.split(r",(?![^<]*>)", arguments)]
         found.add(f"{name}({', '.join(one.strip() for one in types)})")
-    found |= set(re.findall(r"^class (\w+)(?: final)? : public (?:Layer|UpdateRule|Adam)\b", text, re.M))
+    found |= set(re.findall(r"^class (\w+)(?: final)? : public Layer\b", text, re.M))
     found |= set(re.findall(r"^using (\w+) = \w+<\w+>;", text, re.M))  # layers that only call an operation
     for enumerators in re.findall(r"enum class Kind[^{]*\{([^}]*)\}", text):
         found |= set(re.findall(r"\bk\w+", enumerators))
-    structs = "Window|ScheduleOptions|SgdOptions|AdamOptions|AdamWOptions"
+    structs = "Window|ScheduleOptions|RuleOptions"
     for struct, body in re.findall(rf"^struct ({structs}) \{{\n(.*?)^\}};", text, re.M | re.S):
         found |= {f"{struct}.{field}" for field in re.findall(r"^  [\w:<>, ]+ (\w+)(?: =|\{|;)", body, re.M)
                   if field != "Kind"}

@@ -9,6 +9,7 @@
 
 #include "bindings/trainer/data/sampler.h"
 #include "bindings/trainer/tensor/errors.h"
+#include "bindings/trainer/tensor/random.h"
 
 namespace ronde::trainer {
 

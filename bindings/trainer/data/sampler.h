@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order samples come, and which rank has which of them. Pure.
+// Which rank has which samples. Pure.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <utility>
-
-#include "bindings/trainer/tensor/random.h"
 
 namespace ronde::trainer {
 
@@ -26,15 +22,6 @@ struct Range {
   const std::size_t longer = whole.size() % ranks;  // so many ranks, the first ones, have one more
   const std::size_t first = whole.first + rank * each + std::min(rank, longer);
   return {first, first + each + (rank < longer ? 1 : 0)};
-}
-
-// Puts the items into an order that depends on seed, epoch and their number alone.
-template <typename Item>
-void shuffle(std::span<Item> items, std::uint64_t seed, std::uint64_t epoch) {
-  Generator generator(seed, epoch);
-  for (std::size_t left = items.size(); left > 1; --left) {
-    std::swap(items[left - 1], items[generator.below(left)]);
-  }
 }
 
 }  // namespace ronde::trainer

@@ -257,6 +257,31 @@ void Supervisor::count_step() {
   keep_statistics();
 }
 
+void Supervisor::count_served() {
+  if (is_served()) state_.global_step = state_.optimizer_steps = path().global_step();
+}
+
+void Supervisor::set_place(std::uint64_t epoch, std::uint64_t step_in_epoch) noexcept {
+  if (!is_served()) return;
+  state_.epoch = epoch;
+  state_.step_in_epoch = step_in_epoch;
+}
+
+// A server that begins anew goes on from there.
+void Supervisor::tell_of_save() {
+  path().saved([this, path = checkpoint_path(options_.logdir, state_.global_step)] {
+    (void)checkpoints_->flush();
+    return path;
+  });
+}
+
+// What one task decides, the others see on the servers.
+void Supervisor::stop_served() {
+  if (!is_served()) return;
+  if (stopping_) path().stop(Stop::kStopped);
+  stopping_ = path().stopped() == Stop::kStopped;
+}
+
 bool Supervisor::stop_wanted() {
   stop_asked_ = stop_asked_ || (signals_ && signals_->stop_asked()) ||
                 (stop_at_ && steady_seconds() >= *stop_at_);

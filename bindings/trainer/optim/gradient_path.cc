@@ -26,7 +26,7 @@ class Averaged final : public GradientPath {
         seed_(options.shuffle_seed),
         rank_(static_cast<std::uint64_t>(engine.rank())) {
     for (const Parameter* const one : parameters) {
-      ids_.push_back(averager_.add("gradient/" + one->name(), one->gradient()));
+      (void)averager_.add("gradient/" + one->name(), one->gradient());  // numbers them in order
     }
   }
 
@@ -34,14 +34,11 @@ class Averaged final : public GradientPath {
     if (number) averager_.begin_step(*number);
   }
   void ready(std::size_t parameter) override {
-    if (seed_ == 0) return averager_.ready(ids_[parameter]);
-    held_back_.push_back(ids_[parameter]);
+    if (seed_ == 0) return averager_.ready(parameter);
+    held_back_.push_back(parameter);
   }
   void end_step() override {
-    Generator generator(seed_ + rank_, steps_++);
-    for (std::size_t left = held_back_.size(); left > 1; --left) {
-      std::swap(held_back_[left - 1], held_back_[generator.below(left)]);
-    }
+    shuffle(std::span(held_back_), seed_ + rank_, steps_++);
     for (const GradientAverager::Id id : held_back_) averager_.ready(id);
     held_back_.clear();
     averager_.wait();
@@ -50,7 +47,6 @@ class Averaged final : public GradientPath {
 
  private:
   GradientAverager averager_;
-  std::vector<GradientAverager::Id> ids_;
   const std::uint64_t seed_;
   const std::uint64_t rank_;
   std::uint64_t steps_ = 0;

@@ -63,7 +63,9 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
     tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
     all.push_back(tables_.back().get());
   }
-  if (options_.mirror == nullptr) own_mirror_ = make_rule(options_.optimizer, all);
+  if (options_.mirror == nullptr) {
+    own_mirror_ = std::make_unique<UpdateRule>(options_.optimizer, all);
+  }
   mirror_ = options_.mirror == nullptr ? own_mirror_.get() : options_.mirror;
   for (const Parameter* const one : parameters_) {
     tensors_.push_back({one->name(), one->shape(), one->value()});

@@ -34,7 +34,7 @@ std::string ParameterServer::training() const {
   Flags all{{"--mode", text_of(options_.mode)},
             {"--backup_workers", std::to_string(options_.mode.backup_workers)},
             {"--scale_by_staleness", options_.mode.scale_by_staleness ? "on" : "off"},
-            {"optimizer", make_rule(options_.optimizer, {})->settings()}};
+            {"optimizer", UpdateRule(options_.optimizer, {}).settings()}};
   all.insert(all.end(), options_.alike.begin(), options_.alike.end());
   std::istringstream lines(table_);
   std::size_t count = 0;

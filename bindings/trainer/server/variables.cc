@@ -119,11 +119,12 @@ Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
   }
   clip_ = specs.clip;
   rounds_ = specs.mode.mode == Mode::kSync;
-  dense_ = make_rule(specs.optimizer, dense);
+  dense_ = std::make_unique<UpdateRule>(specs.optimizer, dense);
   for (const TableSpec& one : specs.tables) {
     tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
     fill(*tables_.back(), one);
-    sparse_.push_back(make_rule(specs.optimizer, {tables_.back().get()}));
+    sparse_.push_back(std::make_unique<UpdateRule>(specs.optimizer,
+                                                   std::vector<Parameter*>{tables_.back().get()}));
     sparse_.back()->set_steps(specs.steps);
   }
   dense_->set_steps(specs.steps);

@@ -3,7 +3,10 @@
 // implementations; with this one a seed means the same weights and batches everywhere.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 
 namespace ronde::trainer {
 
@@ -46,5 +49,14 @@ class Generator {
 
   std::uint64_t state_;
 };
+
+// Puts the items into an order that depends on seed, epoch and their number alone.
+template <typename Item>
+void shuffle(std::span<Item> items, std::uint64_t seed, std::uint64_t epoch) {
+  Generator generator(seed, epoch);
+  for (std::size_t left = items.size(); left > 1; --left) {
+    std::swap(items[left - 1], items[generator.below(left)]);
+  }
+}
 
 }  // namespace ronde::trainer

@@ -32,7 +32,7 @@ namespace {
 void print(const std::string& line) { std::cout << line << '\n' << std::flush; }
 
 // One training on this replica.
-struct Here {
+struct Session {
   Replica& replica;
   Learner& learner;
   const Training& training;
@@ -50,7 +50,7 @@ StepLines step_lines(const Training& training) { return {classifies(training), t
 // The callbacks that the flags ask for. The order counts: see SaveCheckpoints.
 class Callbacks {
  public:
-  explicit Callbacks(const Here& here)
+  explicit Callbacks(const Session& here)
       : chief_(here.replica.is_chief()),
         progress_(chief_ ? &std::cout : nullptr,
                   chief_ && stderr_is_terminal() ? &std::cerr : nullptr),
@@ -95,7 +95,7 @@ class Callbacks {
 };
 
 // Where fit() goes on; settings.steps counts from the very first start of the training.
-FitOptions options_of(const Here& here) {
+FitOptions options_of(const Session& here) {
   FitOptions options{.epochs = here.training.epochs, .most_steps = here.settings.steps};
   if (here.supervisor == nullptr) return options;
   go_on(options, *here.supervisor);
@@ -130,7 +130,7 @@ std::string scores_text(const Training& training, const Metrics& scores) {
 
 // Shares are of the time of rank 0: it is all computing or waiting; a transfer may go on beside
 // either. `before` is what the engine had done when the training began.
-std::string line_of(const Here& here, const FitResult& fit, double loss, const Metrics& scores,
+std::string line_of(const Session& here, const FitResult& fit, double loss, const Metrics& scores,
                     const std::string& hash, const ronde_statistics& before) {
   const ronde_statistics now = here.replica.engine().statistics();
   const auto steps = static_cast<double>(fit.steps);
@@ -163,7 +163,7 @@ void plot(const std::string& file, std::span<const double> losses) {
 }
 
 // The line of results; empty: it was stopped before the end.
-std::optional<std::string> train_and_score(const Here& here) {
+std::optional<std::string> train_and_score(const Session& here) {
   Replica& replica = here.replica;
   const RunSettings& settings = here.settings;
   const ronde_statistics before = here.replica.engine().statistics();
@@ -187,7 +187,7 @@ std::optional<std::string> train_and_score(const Here& here) {
   return path.is_served() ? line + ' ' + path.words() : line;
 }
 
-int score_checkpoints(const Here& here, const Network& model) {
+int score_checkpoints(const Session& here, const Network& model) {
   if (here.replica.size() != 1) {
     throw AgreedError("--job evaluate is one replica beside the training: leave out --replicas", 0,
                       kExitConfiguration);
@@ -206,7 +206,7 @@ int score_checkpoints(const Here& here, const Network& model) {
 }
 
 // The task that looks on: scores the variables as they are, once a second, until the end.
-int look_on(const Here& here) {
+int look_on(const Session& here) {
   GradientPath& served = here.learner.path();
   served.begin();
   for (bool last = false; !last;) {
@@ -219,7 +219,7 @@ int look_on(const Here& here) {
   return 0;
 }
 
-void begin(const Here& here) {
+void begin(const Session& here) {
   if (!here.settings.verbose || !here.replica.is_chief()) return;
   print(here.replica.strategy().description() + '\n' + here.replica.engine().describe());
 }
@@ -229,7 +229,7 @@ int supervise(Replica& replica, Model& model, const Training& training,
   const Dataset data = model.shard(training.data);
   const Dataset test = replica.shard_to_score(training.test);
   Learner& learner = model.learner();
-  Here here{replica, learner, training, settings, data, test};
+  Session here{replica, learner, training, settings, data, test};
   if (settings.evaluates) return score_checkpoints(here, model.network());
   begin(here);
   if (replica.strategy().only_evaluates()) return look_on(here);
@@ -260,7 +260,7 @@ int train(Model& model, const Training& training, const RunSettings& settings) {
 int train(Replica& here, Learner& learner, const Training& training, const RunSettings& settings) {
   const Dataset data = here.shard(training.data);
   const Dataset test = here.shard_to_score(training.test);
-  const Here one{here, learner, training, settings, data, test};
+  const Session one{here, learner, training, settings, data, test};
   begin(one);
   if (const auto line = train_and_score(one); line && here.is_chief()) print(*line);
   return 0;

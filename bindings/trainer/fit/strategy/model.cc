@@ -286,7 +286,7 @@ Optimizer::Optimizer(Model& model, const RuleOptions& rule, const OptimizerOptio
   Strategy& strategy = model.strategy();
   for (std::size_t i = 1; i < strategy.local_replicas(); ++i) {
     others_.emplace_back(new Optimizer(model, model.copy(i), strategy.replica(i), rule, options));
-    if (strategy.shares_variables()) others_.back()->rule_->read_state_of(*rule_);
+    if (strategy.shares_variables()) others_.back()->rule_.read_state_of(rule_);
   }
   if (path_->is_served()) return;  // the chief's own count, once it knows what it goes on from
   strategy.run([this](Replica& here) { of(here).broadcast_state(); });

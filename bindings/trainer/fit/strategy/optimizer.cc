@@ -96,7 +96,7 @@ Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
       statistics_(copy.statistics()),
       sums_statistics_(std::ranges::any_of(statistics_, &StateTensor::of_all_ranks)),
       options_(checked(options, here.strategy())),
-      rule_(make_rule(rule, parameters_)),
+      rule_(rule, parameters_),
       used_(parameters_.size(), 0),
       in_pass_(parameters_.size(), 0),
       check_every_(check_interval()) {
@@ -108,7 +108,7 @@ Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
     ids_.emplace(parameter, gradients_.size());
     gradients_.push_back(parameter->gradient().data());
   }
-  path_ = here.strategy().gradient_path(here, copy, rule, *rule_, options_);
+  path_ = here.strategy().gradient_path(here, copy, rule, rule_, options_);
   keep_statistics();
 }
 
@@ -116,7 +116,7 @@ Optimizer::~Optimizer() = default;
 
 Optimizer& Optimizer::of(const Replica& here) {
   here_.strategy().require_own(here, "an optimiser");
-  return here.local() == 0 ? *this : *others_[here.local() - 1];
+  return &here == &here_ ? *this : *others_.at(here.local() - 1);
 }
 
 StepResult Optimizer::minimize(Replica& here, const Loss& loss) {
@@ -134,13 +134,13 @@ void Optimizer::broadcast_state(int root) {
   }
   if (!here_.strategy().shares_variables()) {
     broadcast(here_.engine(), "parameter", values, root);
-    broadcast(here_.engine(), "optimizer", rule_->state(), root);
+    broadcast(here_.engine(), "optimizer", rule_.state(), root);
   }
   for (Parameter* const parameter : parameters_) parameter->changed();
-  std::array<std::uint64_t, 2> counters{global_step_, rule_->steps()};
+  std::array<std::uint64_t, 2> counters{global_step_, rule_.steps()};
   here_.engine().broadcast_blocking("optimizer", counters, root);
   global_step_ = counters[0];
-  rule_->set_steps(counters[1]);
+  rule_.set_steps(counters[1]);
   broadcast_statistics(root);
 }
 
@@ -259,6 +259,40 @@ StepResult Optimizer::step() {
   return result;
 }
 
+void Optimizer::take_served() {
+  path_->pull();
+  is_served_ = true;
+  global_step_ = path_->global_step();
+  rule_.set_steps(global_step_);
+  keep_statistics();
+}
+
+// A loop of the program's own has computed its first gradients from what it began with: they count
+// where that is what the servers have.
+StepResult Optimizer::push_and_pull() {
+  GradientPath& servers = *path_;
+  StepResult result;
+  result.norm = finite_norm();
+  double samples = static_cast<double>(samples_);
+  if (!is_served_) {
+    std::vector<std::uint64_t> before;
+    before.reserve(parameters_.size());
+    for (const Parameter* const one : parameters_) before.push_back(hash_of(one->value()));
+    take_served();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (hash_of(parameters_[i]->value()) != before[i]) samples = 0.0;
+    }
+  }
+  // Rounds are clipped by the servers, which alone know their average.
+  if (!servers.in_rounds() && options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
+    scale_gradients(clipping_factor(options_.clip_norm, result.norm));
+  }
+  result.learning_rate = learning_rate_now();
+  servers.push(samples, result.learning_rate);
+  take_served();
+  return result;
+}
+
 // A step that fails has not happened, for the statistics either.
 double Optimizer::finite_norm() {
   try {
@@ -270,9 +304,9 @@ double Optimizer::finite_norm() {
 }
 
 void Optimizer::update(double rate) {
-  if (!here_.strategy().shares_variables()) return rule_->step(rate);
+  if (!here_.strategy().shares_variables()) return rule_.step(rate);
   here_.engine().barrier_blocking("optimizer/read");  // nobody goes back over the values any more
-  rule_->step(rate);
+  rule_.step(rate);
   here_.engine().barrier_blocking("optimizer/updated");
 }
 
@@ -306,14 +340,14 @@ void Optimizer::require_samples_of_all_ranks() {
 void Optimizer::require_same_replicas() {
   if (here_.engine().size() == 1) return;
   // Two counters, as floats by their bits, before the tensors.
-  std::array<std::uint64_t, 2> counts{global_step_, rule_->steps()};
+  std::array<std::uint64_t, 2> counts{global_step_, rule_.steps()};
   std::array<float, 4> counters{};
   std::memcpy(counters.data(), counts.data(), sizeof counts);
   std::vector<StateTensor> tensors{{"the number of steps", {counters.size()}, counters}};
   for (const Parameter* const parameter : parameters_) {
     tensors.push_back({parameter->name(), parameter->shape(), parameter->value()});
   }
-  for (StateTensor& one : rule_->state()) tensors.push_back(std::move(one));
+  for (StateTensor& one : rule_.state()) tensors.push_back(std::move(one));
   for (const StateTensor& one : statistics_) {
     if (one.of_all_ranks) tensors.push_back(one);
   }

@@ -129,7 +129,7 @@ class Optimizer {
   // Whether some statistics are summed over the ranks in forward and backward passes.
   [[nodiscard]] bool sums_statistics() const noexcept { return sums_statistics_; }
 
-  [[nodiscard]] UpdateRule& rule() const noexcept { return *rule_; }
+  [[nodiscard]] UpdateRule& rule() noexcept { return rule_; }
   [[nodiscard]] GradientPath& path() const noexcept { return *path_; }
   [[nodiscard]] const OptimizerOptions& options() const noexcept { return options_; }
   // The options that decide what is learned, in words.
@@ -185,7 +185,7 @@ class Optimizer {
   std::vector<float> kept_statistics_;  // as they were after the last step, or were broadcast
   const bool sums_statistics_;
   const OptimizerOptions options_;
-  std::unique_ptr<UpdateRule> rule_;
+  UpdateRule rule_;
   std::unordered_map<const Parameter*, Id> ids_;
   std::vector<std::uint8_t> used_;  // by Id, as is the next
   std::vector<std::uint8_t> in_pass_;

@@ -59,30 +59,6 @@ TEST(Fit, TheMathsDoesNotDependOnTheNumberOfRanks) {
   }
 }
 
-TEST(Fit, RanksGiveTheBitsOfOneRankThatAccumulates) {
-  for (const auto kind : {RuleOptions::Kind::kSgd, RuleOptions::Kind::kAdam}) {
-    for (const std::size_t ranks : {2U, 3U, 4U}) {
-      ToyTraining training;
-      training.rule.kind = kind;
-      training.optimizer.schedule.learning_rate = 0.01;
-      training.optimizer.clip_norm = 0.5;
-      ToyTraining alone = training;
-      training.ranks = static_cast<int>(ranks);
-      alone.optimizer.accumulate = ranks;
-      EXPECT_THAT(run_toy(training).hashes, Each(run_toy(alone).hashes[0])) << ranks;
-    }
-  }
-}
-
-TEST(Fit, EveryOrderOfSubmissionGivesTheSameParameters) {
-  ToyTraining training{.ranks = 3};
-  const ToyOutcome usual = run_toy(training);
-  for (const std::uint64_t seed : {1U, 2U, 3U}) {
-    training.optimizer.shuffle_seed = seed;
-    EXPECT_THAT(run_toy(training).hashes, Each(usual.hashes[0]));
-  }
-}
-
 TEST(Fit, StartsFromTheParametersOfRankZero) {
   const ToyOutcome same = run_toy({.ranks = 3});
   const ToyOutcome different = run_toy({.ranks = 3, .same_start = false});

@@ -90,21 +90,6 @@ TEST(OptimizerStep, SumsOverTheRanks) {
   });
 }
 
-TEST(OptimizerStep, AStepThatOneRankHasLeftOutIsAnErrorOnBoth) {
-  run_ranks(2, [](const LocalJob& job, int number) {
-    Rank rank(job, number);
-    const auto take = [&](std::uint64_t step) {
-      rank.optimizer->begin_step(step);
-      rank.backward(std::vector<float>(3, static_cast<float>(step)));
-      rank.optimizer->step();
-    };
-    for (std::uint64_t step = 0; step < 3; ++step) take(step);
-    EXPECT_THAT([&] { take(number == 1 ? 4 : 3); },
-                testing::ThrowsMessage<Error>(HasSubstr("is in step 3, rank 1 is in step 4")));
-    EXPECT_THAT(rank.model.a.value(), Each(-6.0F)) << "the sums of steps 0 to 2";
-  });
-}
-
 TEST(OptimizerStep, WhatAStepDoesNotUseHasAGradientOfZeros) {
   for (const Gradients where : {Gradients::kPlain, Gradients::kBoard}) {
     run_ranks(2, [where](const LocalJob& job, int number) {

@@ -92,14 +92,6 @@ TEST(Training, AnAlgorithmThatThrowsEndsTheTraining) {
   EXPECT_THROW(fit_under(strategy), std::runtime_error);
 }
 
-TEST(Training, CentralStorageHasTheBitsOfMirrored) {
-  for (const std::size_t replicas : {1U, 3U}) {
-    CentralStorage central(replicas);
-    Mirrored mirrored(replicas);
-    EXPECT_EQ(fit_under(central, 1).hash, fit_under(mirrored, 1).hash) << replicas;
-  }
-}
-
 TEST(Training, CentralStorageHasVariablesOnce) {
   CentralStorage strategy(2);
   const Scope scope(strategy);
@@ -238,27 +230,6 @@ TEST(Training, ALoopOfOnesOwnSaysWhyItsStepFailed) {
                 });
               }),
               HasSubstr("on this rank: the file of weights is gone"));
-}
-
-TEST(Models, CallbacksAreMadeForEachReplica) {
-  Mirrored strategy(2);
-  const Scope scope(strategy);
-  Model model(toy_network);
-  Optimizer sgd(model, kToyOptimizer, kToyOptions);
-  model.compile(sgd, classification_loss);
-  std::map<std::string, double> numbers[2];
-  std::vector<std::string> said;
-  const Dataset validation = Dataset::from_images(toy_data(101, 2), ImageShape::kFlat).batch(50);
-  const CallbackMaker callbacks = [&](Replica& here) {
-    std::vector<std::unique_ptr<Callback>> mine;
-    Say say;
-    if (here.is_chief()) say = [&](const std::string& line) { said.push_back(line); };
-    mine.push_back(
-        std::make_unique<EarlyStopping>(numbers[here.local()], 1, 1000.0, std::move(say)));
-    return mine;
-  };
-  EXPECT_EQ(model.fit(toy_batches(), {.epochs = 9}, callbacks, &validation).steps, 2 * 21);
-  EXPECT_FALSE(said.empty());
 }
 
 struct StopAfterOneStep : Callback {
