@@ -60,6 +60,21 @@ TEST(Refusals, AMakerThatMakesAnotherModelEachTime) {
             HasSubstr("make the same model each time")));
 }
 
+TEST(Refusals, OneModelForSeveralReplicas) {
+  Mirrored strategy(2);
+  const Scope scope(strategy);
+  const auto own = toy_network();
+  EXPECT_THAT(error_of([&] { const Model model(*own); }),
+              AllOf(HasSubstr("Mirrored(2) has 2 replicas in this process, and one model is given"),
+                    HasSubstr("give a function that makes one for each")));
+  Model model(toy_network);
+  Optimizer sgd(model, {}, kToyOptions);
+  strategy.run([&](Replica& here) {
+    EXPECT_EQ(&sgd.of(here) == &sgd, here.local() == 0);
+    EXPECT_EQ(&sgd.of(here).of(here), &sgd.of(here));
+  });
+}
+
 TEST(Refusals, FewerSamplesThanReplicas) {
   Mirrored strategy(3);
   const Scope scope(strategy);
