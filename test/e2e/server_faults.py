@@ -16,7 +16,7 @@ import time
 
 import zmtp
 from programs import late
-from server_kit import BIN, IMAGES, SECONDS, SOON, WORK, Job, Task, is_line, number, steps_of, run_check
+from server_kit import BIN, IMAGES, SECONDS, SOON, WORK, Job, Task, is_exact, is_line, number, pushes, steps_of, run_check
 
 
 def worker_kill():
@@ -32,9 +32,8 @@ def worker_kill():
     assert re.search(r"^pushed [1-9]", again.text(), re.MULTILINE), again.text()
     server.wait()
     is_line(text)
-    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
-    assert sum(pushes) == number(text, "global_step"), text
-    assert min(pushes) > 0, text
+    is_exact(text)
+    assert min(pushes(text)) > 0, text
 
 
 def kills():
@@ -65,9 +64,9 @@ def kills():
     text = chief.wait()
     for task in (*workers.values(), *servers):
         task.wait()
-    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+),(\d+)", text).groups()]
-    assert sum(pushes) == number(text, "global_step") >= 12000, text
-    assert min(pushes) > 0, text
+    is_exact(text)
+    assert number(text, "global_step") >= 12000, text
+    assert min(pushes(text)) > 0, text
     assert number(text, "test_accuracy") >= 0.87, text
     print(text.splitlines()[-1])
 
@@ -83,8 +82,8 @@ def server_kill():
     other.wait()
     servers[1].wait()
     is_line(text)
-    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
-    assert sum(pushes) == number(text, "global_step") >= 1500, text
+    is_exact(text)
+    assert number(text, "global_step") >= 1500, text
 
 
 def server_stop():
@@ -102,8 +101,8 @@ def server_stop():
     other.wait()
     servers[1].wait()
     servers[0].kill()
-    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
-    assert sum(pushes) == number(text, "global_step") >= 1000, text
+    is_exact(text)
+    assert number(text, "global_step") >= 1000, text
 
 
 def restart():
@@ -118,7 +117,7 @@ def restart():
     other.wait()
     server.wait()
     is_line(text)
-    assert re.search(r"ps 0 goes on from the checkpoint of step \d+: what it has learned since is lost", text), text
+    assert re.search(r"ps 0 goes on from the checkpoint of step \d+: its later updates are lost", text), text
 
 
 def memory_of(process):
@@ -154,7 +153,7 @@ def hostile():
         # A sign of life of worker 1, in whose view all servers are dead.
         header = b"RPS1" + bytes([10, 1, 1, 0]) + struct.pack("<IIQQIQQddQQ", 1, 0, 5, 0, 0, 0, 0, 0, 0, 1 << 62, 2**64 - 1)
         stranger.sendall(zmtp.message_of([header + bytes(116 - len(header)), b"", b"", b""]))
-        server.wait_for(r"ps 0: what came from .* is no message of this job \(.*\): it is ignored")
+        server.wait_for(r"ps 0: bytes of .* are no message of this job \(.*\): they are ignored")
         # Pieces without an end: the server keeps none of them, as this one has not said hello.
         resident = memory_of(server.process.pid)
         for i in range(200):
@@ -170,8 +169,7 @@ def hostile():
     other.wait()
     server.wait()
     is_line(text)
-    pushes = [int(one) for one in re.search(r"pushes=(\d+),(\d+)", text).groups()]
-    assert sum(pushes) == number(text, "global_step"), text
+    is_exact(text)
 
 
 def lost():
@@ -181,22 +179,22 @@ def lost():
     chief.wait_for(r"step [1-9]\d*: ")
     other.kill()
     text = chief.wait()
-    assert "worker 1 was lost before it was done: what it had still to learn is not learned" in text, text
-    assert re.search(r"ps 0: worker 1 has not been heard for 1 s: nobody waits", server.wait()), server.text()
+    assert "worker 1 was lost before it was done: its remaining samples are not learned" in text, text
+    assert re.search(r"ps 0: worker 1 has not been heard for 1 s: the others go on", server.wait()), server.text()
     # Without any worker the training is not over.
     job = Job(1, 1, *SOON, "--slow_ms", "3", "--worker_timeout", "1", "--logdir", WORK / "lost", chief=True)
     server, chief, other = job.start("ps", 0), job.start("chief", 0), job.start("worker", 0)
     server.wait_for("worker 0 is there")
     other.kill()
     text = chief.wait(75)
-    assert "all workers are gone without a word: start all tasks again to go on" in text, text
+    assert "all workers are gone without a goodbye: start all tasks again to go on" in text, text
     server.wait()
     job = Job(1, 2, *SOON, "--slow_ms", "3", "--worker_timeout", "1", "--deadline", "4")
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*: ")
     chief.kill()
     text = other.wait(1)
-    assert "the chief has not been heard for 4 s: nobody has kept the last state" in text, text
+    assert "the chief has not been heard for 4 s: the last state may be lost" in text, text
     assert re.search(r"ps 0: worker 0, the chief, has not been heard for 1 s: .*, and nothing is saved", server.wait(1)), server.text()
 
 
@@ -255,6 +253,31 @@ def terminated():
         run("--logdir", log, "--slow_ms", "20", code=75, hit=hit)
         text = run("--logdir", log)
         assert whole in text, (whole, text)
+
+
+def chief_error():
+    """A chief that ends with an error says so to all tasks, which end at once, with its exit code: at its start, and at its end."""
+    for flags, code, line in ((["--logdir", "/proc/nowhere"], 1, "/proc/nowhere"),
+                              (["--plot", "/nowhere/loss.svg"], 1, "--plot /nowhere/loss.svg: cannot be written")):
+        job = Job(2, 2, "--steps", "20", "--test-images", "100", "--standby", "on", program=IMAGES)
+        servers = [job.start("ps", i) for i in range(2)]
+        chief, other = job.start("worker", 0, *flags), job.start("worker", 1)
+        assert line in chief.wait(code), chief.text()
+        for task in (other, *servers):
+            assert f"{task.name[:-1]} {task.name[-1]} ends: the chief has ended with an error: " in task.wait(code), task.text()
+            assert line in task.text(), task.text()
+
+
+def evaluator():
+    """SIGTERM to the evaluator ends it with 75 and a line, and the training goes on."""
+    job = Job(1, 1, *SOON, "--slow_ms", "2")
+    server, chief, evaluates = job.start("ps", 0), job.start("worker", 0), job.start("evaluator", 0)
+    evaluates.wait_for(r"step \d+: ")
+    evaluates.kill(signal.SIGTERM)
+    assert "the evaluator was told to stop, and ends: the training goes on" in evaluates.wait(75), evaluates.text()
+    is_line(chief.wait())
+    assert "evaluator" not in chief.text(), chief.text()
+    server.wait()
 
 
 if __name__ == "__main__":

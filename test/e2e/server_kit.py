@@ -72,6 +72,16 @@ class Job:
             self.hosts += ["--chief-hosts", addresses[-1]]
         self.flags = list(flags)
 
+    def run(self, servers, workers, *more, chief=False):
+        """All tasks from start to end; what the workers, or with a chief that one, have printed."""
+        serving = [self.start("ps", i) for i in range(servers)]
+        working = [self.start("worker", i, *more) for i in range(workers)]
+        texts = [self.start("chief", 0).wait()] if chief else []
+        texts += [task.wait() for task in working]
+        for task in serving:
+            task.wait()
+        return texts
+
     def start(self, name, index, *more, environment=None):
         arguments = [self.program, *self.hosts, "--job_name", name, f"--task_index={index}", *self.flags, *more]
         return Task(f"{name}{index}", arguments, environment)
@@ -79,6 +89,15 @@ class Job:
 
 def number(text, name):
     return float(re.search(rf"\b{name}=([-+.e0-9]+)", text)[1])
+
+
+def pushes(text):
+    """Of each worker; their sum is what the servers have applied, except in sync."""
+    return [int(one) for one in re.search(r"pushes=([\d,]+)", text)[1].split(",")]
+
+
+def is_exact(text):
+    assert sum(pushes(text)) == number(text, "global_step"), text
 
 
 def is_line(text):

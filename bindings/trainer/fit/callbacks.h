@@ -18,7 +18,7 @@
 namespace ronde::trainer {
 
 // Prints a line for the user.
-using Say = std::function<void(const std::string& line)>;
+using PrintLine = std::function<void(const std::string& line)>;
 
 // How far training is. A callback reads it, and may ask to stop.
 struct TrainingState {
@@ -114,7 +114,7 @@ class EarlyStopping final : public Callback {
   // a map of the program's), and must outlive this object. `say` prints on one rank, and may be
   // empty.
   EarlyStopping(std::map<std::string, double>& numbers, std::uint64_t patience, double least_gain,
-                Say say)
+                PrintLine say)
       : numbers_(numbers), patience_(patience), least_gain_(least_gain), say_(std::move(say)) {}
 
   // Warns of a patience that the epochs that are left can never reach.
@@ -127,7 +127,7 @@ class EarlyStopping final : public Callback {
   std::map<std::string, double>& numbers_;
   std::uint64_t patience_;
   double least_gain_;
-  Say say_;
+  PrintLine say_;
 };
 
 }  // namespace ronde::trainer

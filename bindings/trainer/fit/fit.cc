@@ -56,8 +56,8 @@ class Run {
       find_place();
       if (!served_ || !data_.steps()) ++state_.epoch;
     }
-    if (served_) end_served(first_step);
     result_.seconds = steady_seconds() - begin - paused_;
+    if (served_) end_served(first_step);
     const LearnerTimes after = learner_.times();
     result_.wait_seconds = after.waited_seconds - before.waited_seconds +
                            (replica_.waited_seconds() - waited - waited_paused_);
@@ -117,10 +117,10 @@ class Run {
 
   // The chief waits for all who have something under way, and the others until it has.
   void end_served(std::uint64_t first_step) {
+    result_.samples = samples_of(state_.global_step - std::min(first_step, state_.global_step));
     path_.end();
     learner_.broadcast_statistics(0);
     find_place();
-    result_.samples = samples_of(state_.global_step - std::min(first_step, state_.global_step));
   }
 
   void tell(void (Callback::*what)(TrainingState&)) {
@@ -176,7 +176,8 @@ class Run {
     if (goes_on && first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
     state_.training = over_ranks(replica_, "fit/metrics", mine);
     if (!std::isfinite(state_.training.loss())) {
-      throw AgreedError("the loss of epoch " + std::to_string(epoch + 1) +
+      const std::string task = served_ ? path_.task() + ": " : "";
+      throw AgreedError(task + "the loss of epoch " + std::to_string(epoch + 1) +
                             " is not a finite number: use a smaller learning rate or momentum",
                         0, kExitConfiguration);
     }
@@ -270,6 +271,12 @@ class Run {
 
   // Every rank has seen the same summed gradient; the first whose own numbers were bad says where.
   [[noreturn]] void refuse_step(const NotFiniteStep& error) {
+    if (served_) {
+      throw TrainerError(
+          path_.task() + ", after step " + std::to_string(state_.global_step) +
+              " of the servers: " + (error.here().empty() ? error.what() : error.here()),
+          error.exit_code());
+    }
     succeed_on_all(replica_, [&] {
       if (error.here().empty()) return;
       throw TrainerError("step " + std::to_string(state_.step + 1) + " of epoch " +

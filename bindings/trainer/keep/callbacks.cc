@@ -46,7 +46,7 @@ void SaveCheckpoints::on_end(TrainingState& state) {
 void SaveCheckpoints::on_epoch(TrainingState& state) {
   if (!state.epoch_is_over) return;
   if (state.training.samples > 0.0) supervisor_.numbers()[kLastEpochLoss] = state.training.loss();
-  // A chief that only looks on has no loss of its own.
+  // A chief without steps of its own has no loss.
   const bool knows = state.training.samples > 0.0 || state.validation.samples > 0.0;
   supervisor_.epoch_done(knows ? std::optional(watched_loss(state)) : std::nullopt);
 }
@@ -149,7 +149,7 @@ void LogMetrics::write(std::uint64_t step, const Values& values) {
   }
   if (std::exchange(failing_, failed) == failed || !options_.say) return;
   options_.say(failed ? "logs cannot be written: is the disk of " + options_.directory +
-                            " full? Training goes on, and what belongs there is dropped"
+                            " full? Training goes on without logs"
                       : "logs are written again from step " + std::to_string(step) + " on");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the chief does in fit(): checkpoints and logs.
+// The callbacks of fit() that write checkpoints and logs, on the chief.
 #pragma once
 
 #include <chrono>
@@ -48,12 +48,12 @@ class SaveCheckpoints final : public Callback {
   const Learner& learner_;
 };
 
-// Writes what training does into event files for TensorBoard and into metrics.jsonl, in a
-// directory of the chief's: each so many steps loss and accuracy of the step over all ranks,
-// learning rate, images per second, the chief's share of time in waits, and the straggler (the rank
-// that waited least); at the end of each epoch its loss and accuracy, and those of the validation.
-// Costs a small allreduce in each of these steps. On all ranks. A file that cannot be written to is
-// reported, and so is its recovery; training continues.
+// Writes event files for TensorBoard and metrics.jsonl, in a directory of the chief's. Every
+// `every` steps: loss and accuracy of the step over all ranks, learning rate, images per second,
+// the chief's share of time in waits, and the straggler (the rank that waited least), which costs a
+// small allreduce in each of these steps. At the end of each epoch: its loss and accuracy, and
+// those of the validation. On all ranks. If a file cannot be written, a line reports it, another
+// one reports its recovery, and training continues.
 class LogMetrics final : public Callback {
  public:
   struct Options {
@@ -62,7 +62,7 @@ class LogMetrics final : public Callback {
     Flags flags{};             // shown as text
     std::string ranks{};       // likewise: the table of ranks
     std::function<double(std::uint64_t step)> learning_rate{};
-    Say say{};
+    PrintLine say{};
     Worker::Span patience = std::chrono::seconds(10);  // the timeout for a disk that hangs
   };
   // Both must outlive this object.

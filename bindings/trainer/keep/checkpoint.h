@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in a checkpoint, a folder with tensors.safetensors and state.json, and in training.json.
-// How such folders are written and removed is in checkpoint_directory.h.
+// The contents of a checkpoint (a folder with tensors.safetensors and state.json), and of
+// training.json. checkpoint_directory.h writes and removes such folders.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,20 @@
 
 namespace ronde::trainer {
 
-// The state of a training, without the tensors: its progress, and what must match to resume it.
+// The state of a training, without the tensors: its progress, and the settings that must be the
+// same to resume it.
 struct CheckpointState {
   std::uint64_t global_step = 0;      // steps taken since the very first start
-  std::uint64_t optimizer_steps = 0;  // what Adam corrects by
-  std::uint64_t epoch = 0;            // from 0: the one to resume in
-  std::uint64_t step_in_epoch = 0;    // completed steps of it: the sampler's position
+  std::uint64_t optimizer_steps = 0;  // Adam corrects its bias by them
+  std::uint64_t epoch = 0;            // in which to resume, from 0
+  std::uint64_t step_in_epoch = 0;    // completed steps of that epoch
   Metrics epoch_sums;                 // of these steps, over all ranks
   // The state of callbacks, such as "early_stopping/best". Finite numbers.
   std::map<std::string, double> numbers;
-  // What must be equal when training resumes: model, optimiser, schedule, data, seed.
+  // Must be equal when training resumes: model, optimiser, schedule, data, seed.
   Flags flags;
-  std::string training;              // which one it is of (checkpoint_directory.h)
-  std::vector<std::string> moments;  // the tensors that are the optimiser's, not the model's
+  std::string training;              // its id (checkpoint_directory.h)
+  std::vector<std::string> moments;  // the names of the optimiser's tensors
 
   friend bool operator==(const CheckpointState&, const CheckpointState&) = default;
 };
@@ -58,16 +59,16 @@ void write_checkpoint(FileSystem& files, const std::string& folder, const Checkp
 inline constexpr const char* kInsteadOfGoingOn =
     ": use another --logdir, or --restore never, which replaces what is there";
 
-// Copies a checkpoint's tensors into these. Throws TrainerError, with nothing copied, where names
-// or shapes differ: which. `where` names the checkpoint.
+// Copies a checkpoint's tensors into these. Throws TrainerError, with nothing copied, if names or
+// shapes differ. `where` names the checkpoint.
 void copy_tensors(const TensorsInBytes& from, const std::vector<StateTensor>& to,
                   const std::string& where);
 
-// training.json: which training a directory's checkpoints must be of to count, and how it ended.
+// training.json: the training whose checkpoints in the directory are valid, and its result.
 struct TrainingRecord {
-  std::string training;  // its name, drawn by chance; that of the first in a directory is empty
-  std::string job;       // that started it (RONDE_RESTART_JOB)
-  // Once it has finished: at which step, its goal, and the program's last line.
+  std::string training;  // a random id; empty for the first training in a directory
+  std::string job;       // RONDE_RESTART_JOB of the process that started it
+  // Once it has finished: its last step, its goal, and the program's last line.
   std::optional<std::uint64_t> finished_step;
   std::string goal;
   std::string result;

@@ -30,7 +30,8 @@ void make_logdir(FileSystem& files, const std::string& directory) {
 }  // namespace
 
 CheckpointDirectory::CheckpointDirectory(FileSystem& files, const std::string& directory,
-                                         std::size_t keep, Say say, const OwnerPatience& patience)
+                                         std::size_t keep, PrintLine say,
+                                         const OwnerPatience& patience)
     : files_(files),
       directory_(directory),
       keep_(std::max<std::size_t>(keep, 1)),
@@ -329,8 +330,8 @@ bool CheckpointDirectory::make_room(std::uint64_t for_step) {
   return false;
 }
 
-// Valid ones that are too old, and those of the training that this one has replaced. What cannot be
-// read is kept.
+// Removes valid checkpoints that are too old, and those of a training that this one has replaced.
+// Keeps checkpoints that cannot be read.
 void CheckpointDirectory::remove_old() {
   try {
     auto ours = static_cast<std::size_t>(

@@ -20,13 +20,13 @@
 //    begins anew, or resumes from another than the newest, writes a new id there, by one rename:
 //    from then on all older ones are invalid. They are removed once the first one of the new
 //    training is acknowledged, and never before.
-// 4. A restart of the same job, known by its name in training.json, resumes what the job began.
+// 4. A restart of the same job, known by its name in training.json, resumes the job's training.
 // 5. A start resumes from the newest valid checkpoint that is complete. It skips only those that
 //    are provably damaged; one that cannot be read, or none that is complete, is an error. If there
 //    are checkpoints and none is valid, the user must choose (--restore).
-// 6. Of the valid ones the last `keep` are kept, the newest acknowledged one and the best. A
+// 6. The last `keep` valid checkpoints are kept, the newest acknowledged one and the best. A
 // damaged
-//    one that was renamed is kept until it is older than all of these. Where the disk is full the
+//    one that was renamed is kept until it is older than all of these. If the disk is full, the
 //    damaged ones are removed first, then the oldest of the others, and the write is retried.
 // 7. A process whose owner-T is gone writes no more.
 #pragma once
@@ -62,16 +62,16 @@ struct Snapshot {
   std::optional<double> metric;  // the smallest is the best
 };
 
-// Thread safety: belongs to one thread at a time, but for beat().
+// Thread safety: belongs to one thread at a time, except beat().
 class CheckpointDirectory {
  public:
-  // Makes the directory where it is missing, takes ownership, and cleans up after processes that
-  // were killed. Throws DataError where another training owns it, or where it cannot be written.
-  CheckpointDirectory(FileSystem& files, const std::string& directory, std::size_t keep, Say say,
-                      const OwnerPatience& patience = {});
+  // Makes the directory if it is missing, takes ownership, and cleans up after processes that were
+  // killed. Throws DataError if another training owns it, or if it cannot be written.
+  CheckpointDirectory(FileSystem& files, const std::string& directory, std::size_t keep,
+                      PrintLine say, const OwnerPatience& patience = {});
 
-  // Reads a checkpoint into `tensors`; nothing: the training begins anew. Throws TrainerError with
-  // what to do, for one of another model or with other flags, and by rule 5.
+  // Reads a checkpoint into `tensors`; returns nothing if the training begins anew. Throws
+  // TrainerError for a checkpoint of another model or with other flags, and by rule 5.
   std::optional<CheckpointState> restore(const RestoreOptions& options,
                                          const std::vector<StateTensor>& tensors);
   // Returns whether it is acknowledged; if not, prints why. Call restore() first.
@@ -119,7 +119,7 @@ class CheckpointDirectory {
   FileSystem& files_;
   const std::string directory_;
   const std::size_t keep_;
-  const Say say_;
+  const PrintLine say_;
   TrainingRecord record_;
   std::map<std::uint64_t, Found> found_;
   std::set<std::uint64_t> damaged_;      // renamed
@@ -133,7 +133,7 @@ class CheckpointDirectory {
   Owner owner_;
 };
 
-// The best one's step, among the numbers of a checkpoint.
+// The name of the best checkpoint's step among the numbers of a checkpoint.
 inline constexpr const char* kBestStep = "checkpoints/best_step";
 
 }  // namespace ronde::trainer

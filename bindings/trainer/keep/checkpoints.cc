@@ -66,7 +66,8 @@ std::string run_command(const std::string& command, const std::string& variable,
 
 // Used by the writing thread while it writes, and by the caller in between.
 struct Checkpoints::Shared {
-  Shared(const CheckpointOptions& how, Say saying, FileSystem& files, const OwnerPatience& patience)
+  Shared(const CheckpointOptions& how, PrintLine saying, FileSystem& files,
+         const OwnerPatience& patience)
       : options(how),
         say([this, saying = std::move(saying)](const std::string& line) {
           if (!left_alone) saying(line);
@@ -86,13 +87,13 @@ struct Checkpoints::Shared {
 
   const CheckpointOptions options;
   std::atomic<bool> left_alone{false};  // by a caller that has timed out on this disk
-  const Say say;
+  const PrintLine say;
   CheckpointDirectory directory;
   Snapshot snapshot;  // its memory is reused: fresh memory costs more than a copy
   std::atomic<bool> acknowledged{true};
 };
 
-Checkpoints::Checkpoints(CheckpointOptions options, Say say, FileSystem& files,
+Checkpoints::Checkpoints(CheckpointOptions options, PrintLine say, FileSystem& files,
                          const OwnerPatience& patience)
     : options_(std::move(options)),
       patience_(options_.after_save.empty() ? options_.timeout : 2 * options_.timeout),

@@ -28,7 +28,7 @@ struct CheckpointOptions {
 class Checkpoints {
  public:
   // As CheckpointDirectory, whose errors it throws.
-  Checkpoints(CheckpointOptions options, Say say, FileSystem& files = disk(),
+  Checkpoints(CheckpointOptions options, PrintLine say, FileSystem& files = disk(),
               const OwnerPatience& patience = {});
   Checkpoints(const Checkpoints&) = delete;
   Checkpoints& operator=(const Checkpoints&) = delete;

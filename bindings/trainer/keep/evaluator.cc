@@ -11,6 +11,7 @@
 #include "bindings/trainer/keep/checkpoint_directory.h"
 #include "bindings/trainer/keep/checkpoint_names.h"
 #include "bindings/trainer/keep/logs.h"
+#include "bindings/trainer/keep/stop_signals.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -42,6 +43,11 @@ class Evaluator {
       if (!trains_ && record_.finished_step && seen_ && *seen_ >= *record_.finished_step) {
         say("the training has finished");
         return scored_;
+      }
+      if (signals_.stop_asked()) {
+        throw TrainerError("the evaluator was told to stop, and ends: checkpoints scored: " +
+                               std::to_string(scored_) + "; start it again for those that come",
+                           kExitStopped);
       }
       files_.pause(kBetweenLooks);
     }
@@ -128,6 +134,7 @@ class Evaluator {
   const EvaluatorOptions& options_;
   const std::vector<StateTensor>& tensors_;
   const std::function<Metrics()>& score_;
+  const StopSignals signals_{};
   FileSystem& files_;
   const std::string logs_;
   Owner owner_;

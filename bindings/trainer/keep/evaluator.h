@@ -17,7 +17,7 @@ namespace ronde::trainer {
 struct EvaluatorOptions {
   std::string directory;       // of the checkpoints; need not exist yet
   double idle_seconds = 60.0;  // without a new checkpoint or a heartbeat of a training
-  Say say{};
+  PrintLine say{};
   FileSystem* files = &disk();  // of the checkpoints; it also sleeps between two polls
 };
 

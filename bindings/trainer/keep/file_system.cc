@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// System calls, and what is made of them.
+// System calls, and functions made of them.
 #include "bindings/trainer/keep/file_system.h"
 
 #include <dirent.h>

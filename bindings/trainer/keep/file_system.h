@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The system calls that decide whether what was saved is still there: behind an interface, so that
-// a model of a disk can take their place and fail at each of them.
+// The system calls that make saved data last, behind an interface: in tests a model of a disk takes
+// their place and fails at each of them.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,16 @@
 
 namespace ronde::trainer {
 
-// Each call returns what the system call returns, or -errno; one that a signal has cut short is
-// made again. Thread safety: any thread may call.
+// Each call returns the system call's result, or -errno, and repeats a call that a signal has
+// interrupted. Thread safety: any thread may call.
 class FileSystem {
  public:
-  // What is known of a process that has left its name.
+  // Whether a process still runs that has written its name() into a file.
   enum class Life : std::uint8_t {
     kAlive,
     kDead,
-    kOfThisKernel,  // its locks bite here, but its number says nothing: another container
+    kOfThisKernel,  // in another container: its locks exclude this process, its number has no
+                    // meaning
     kUnknown        // on another host
   };
 
@@ -36,7 +37,7 @@ class FileSystem {
   [[nodiscard]] virtual std::int64_t read(int file, char* bytes, std::size_t size) = 0;
   [[nodiscard]] virtual std::int64_t write(int file, std::string_view bytes) = 0;
   [[nodiscard]] virtual int sync(int file) = 0;
-  // Some file systems say only now that the disk is full.
+  // Some file systems report only now that the disk is full.
   virtual int close(int file) = 0;
   [[nodiscard]] virtual int make_directory(const std::string& path) = 0;
   // `to` must be missing or empty where `from` is a directory.
@@ -44,10 +45,10 @@ class FileSystem {
   // A file or an empty directory.
   [[nodiscard]] virtual int remove(const std::string& path) = 0;
   [[nodiscard]] virtual int list(const std::string& path, std::vector<std::string>& names) = 0;
-  // A lock of the open file, not of the process; it goes when the file is closed. Never waits.
+  // A lock of the open file, not of the process; closing the file releases it. Never waits.
   [[nodiscard]] virtual int lock(int file) = 0;
 
-  // This process in four words: host, number, when it began, and whose numbers these are.
+  // This process in four words: host, process number, start time, and the namespace of the number.
   [[nodiscard]] virtual std::string process() = 0;
   [[nodiscard]] virtual Life life(const std::string& process) = 0;
   virtual void pause(std::chrono::milliseconds span) = 0;
@@ -58,7 +59,7 @@ class FileSystem {
 // The real one. It has no state.
 [[nodiscard]] FileSystem& disk();
 
-// What a system call has refused: the path, and the system's reason.
+// A system call has failed: the path, and the system's reason.
 class FileError : public DataError {
  public:
   FileError(const std::string& path, int number);
@@ -72,15 +73,15 @@ class FileError : public DataError {
 
 // Each of these throws FileError.
 
-// Makes what is missing of a directory and its parents, and syncs the parent of each.
+// Makes a directory and its missing parents, and syncs the parent of each.
 void make_directories(FileSystem& files, const std::string& path);
 // Makes or replaces a file, and syncs it. Its name lasts once its directory is synced.
 void write_file(FileSystem& files, const std::string& path, std::string_view bytes);
 // The same by way of <path>.tmp, so that a reader finds the old bytes or the new ones.
 void replace_file(FileSystem& files, const std::string& path, std::string_view bytes);
 [[nodiscard]] std::string read_file(FileSystem& files, const std::string& path);
-// So that the names in this directory last. False where it cannot be had: some file systems do not
-// know it, and a directory may be closed to readers.
+// Syncs the names in this directory. Returns false if that is not possible: some file systems
+// cannot, and a directory may not be readable.
 bool sync_directory(FileSystem& files, const std::string& path);
 void rename_path(FileSystem& files, const std::string& from, const std::string& to);
 // A file, or a directory with all that is in it. It may be missing.

@@ -11,7 +11,7 @@
 
 namespace ronde::trainer {
 
-// A file that a disk may refuse for a while: it never holds half of what was written.
+// A file on a disk that may fail for a while: an entry is written whole or not at all.
 //
 // Thread safety: belongs to one thread.
 class LogFile {
@@ -39,15 +39,15 @@ class LogFile {
 
 // Writes <directory>/events.out.tfevents.<seconds>.<host>.<pid>.ronde, a new file each time, as
 // TensorBoard expects it: the seconds are those since 1970, or later ones, so that the name comes
-// after those of the files that are there. What a flush() cannot write is dropped; failed() says
-// so, and is over when the disk is.
+// after those of existing files. flush() drops entries that it cannot write; failed() is true until
+// the disk works again.
 //
 // Thread safety: belongs to one thread.
 class EventWriter {
  public:
-  // Makes the directory where it is missing. `first_step`: what an earlier run has written of this
-  // step and later ones is void (TensorBoard's SessionLog START), since it was lost with the run
-  // and is written again. Throws DataError, which names the directory and the reason.
+  // Makes the directory if it is missing. Entries of an earlier run from `first_step` on are void
+  // (TensorBoard's SessionLog START), since this run makes these steps again. Throws DataError,
+  // which names the directory and the reason.
   EventWriter(const std::string& directory, std::uint64_t first_step);
 
   void scalar(const std::string& tag, std::uint64_t step, double value);
@@ -78,7 +78,7 @@ class MetricLog {
   MetricLog(const std::string& file, std::uint64_t first_step, bool anew = false);
 
   // {"step": 20, "seconds": <since 1970>, "loss": ...}; a number that is not finite becomes null.
-  // A line that cannot be written is dropped; failed() says so, and is over when the disk is.
+  // Drops a line that cannot be written; failed() is true until the disk works again.
   void write(std::uint64_t step, const std::map<std::string, double>& values);
   // The last step that such a file has; empty: it has none, or is not there.
   [[nodiscard]] static std::optional<std::uint64_t> last_step(const std::string& file);

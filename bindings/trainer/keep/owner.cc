@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taking a directory, and telling the dead from the living.
+// Taking a directory, and finding out whether its owner lives.
 #include "bindings/trainer/keep/owner.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ std::string owner_path(const std::string& directory, std::uint64_t term) {
   return directory + '/' + std::string(kPrefix) + std::to_string(term);
 }
 
-// What stands in a record: "<how it begins> <beats> <process>".
+// The words of a record: "<state> <beats> <process>".
 struct Record {
   explicit Record(const std::string& text) {
     std::istringstream words(text);
@@ -79,7 +79,7 @@ Owner::Owner(FileSystem& files, const std::string& directory, const OwnerPatienc
       if (file == -EEXIST) continue;  // another start was faster
       made = file >= 0;
       write(file, locked_ ? kLocked : kNoLock);
-      // The one before may have been silent and not dead: each of us looks after it has written.
+      // The earlier owner may live, though it was silent: both look after they have written.
       const std::string now = last == 0 ? dead : record_of(files_, path(last));
       if (now != dead && !now.starts_with(kFree)) refuse(now);
       if (!is_latest(patience)) refuse(sign_of_life(files_, directory_));
@@ -95,13 +95,13 @@ Owner::Owner(FileSystem& files, const std::string& directory, const OwnerPatienc
 Owner::~Owner() {
   try {
     if (const int file = files_.open(path(term_), O_WRONLY); file >= 0) write(file, kFree);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the next start finds us dead
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the next start finds this process dead
   }
   files_.close(lock_);
 }
 
-// This term may have been free again, since the owner of a later one has removed it; or one that
-// has taken this start for dead is about to see that it lives.
+// This term may be free again because the owner of a later term has removed it; or an owner that
+// took this start for dead is about to see that it lives.
 bool Owner::is_latest(const OwnerPatience& patience) {
   for (auto waited = std::chrono::milliseconds(0);; waited += patience.look) {
     if (terms_in(files_, directory_).back() == term_) return true;

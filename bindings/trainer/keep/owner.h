@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has a directory: at most one training at a time, also in one process, on other hosts, and on
-// file systems without locks.
+// The owner of a directory: at most one training at a time, also in one process, on other hosts,
+// and on file systems without locks.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@
 
 namespace ronde::trainer {
 
-// How long a start waits for what it cannot know.
+// How long a start waits to find out whether another owner lives.
 struct OwnerPatience {
-  std::chrono::milliseconds ending = std::chrono::seconds(10);   // another that is about to end
-  std::chrono::milliseconds silence = std::chrono::seconds(30);  // of one on another host
+  std::chrono::milliseconds ending = std::chrono::seconds(10);   // for an owner that may end now
+  std::chrono::milliseconds silence = std::chrono::seconds(30);  // for an owner on another host
   // How long a silent owner on another host may have the lock: a file server keeps it for a host
   // that died.
   std::chrono::milliseconds lease = std::chrono::seconds(120);
@@ -23,19 +23,19 @@ struct OwnerPatience {
 };
 
 // The file `lock` is locked while its owner lives, where the file system has locks. Besides, each
-// owner makes a file `owner-<term>`, of a higher term than all before; the highest one tells who
-// has the directory, or that it is free, and is never removed but by the next. Since a term is made
-// with O_EXCL, two starts cannot have the same. What an owner has left is taken over when
-// - it says "free", or its process is dead, or
-// - it had the lock, which bites here too (the same kernel), and now this start has it, or
-// - it has not changed for `silence`: its owner calls beat() three times as often.
-// An owner that was taken for dead and was not finds its file gone: holds() is false. Of two starts
-// at the same moment one has the directory; without locks it may be that both are refused.
+// owner makes a file `owner-<term>`, of a higher term than all before; the highest one names the
+// owner, or is "free", and only the next owner removes it. Since a term is made with O_EXCL, two
+// starts cannot have the same. A start takes the directory of an earlier owner if
+// - its file is "free", or its process is dead, or
+// - it had the lock, of this same kernel, and now this start has it, or
+// - its file has not changed for `silence`: a living owner calls beat() three times as often.
+// A living owner that was taken for dead finds its file gone: holds() is false. If two start at the
+// same moment, one gets the directory; without locks both may be refused.
 //
 // Thread safety: any thread may call beat() and holds().
 class Owner {
  public:
-  // Throws DataError where another one has the directory (which, and what to do), and FileError.
+  // Throws DataError, which names the owner, if another one has the directory; and FileError.
   Owner(FileSystem& files, const std::string& directory, const OwnerPatience& patience = {});
   Owner(const Owner&) = delete;
   Owner& operator=(const Owner&) = delete;
@@ -48,7 +48,7 @@ class Owner {
   [[nodiscard]] std::uint64_t term() const noexcept { return term_; }
   [[nodiscard]] bool locked() const noexcept { return locked_; }
 
-  // What the latest owner has last said, which changes while it lives; empty: there is none now.
+  // The latest owner's record, which changes while the owner lives; empty: there is no owner now.
   [[nodiscard]] static std::string sign_of_life(FileSystem& files, const std::string& directory);
 
  private:

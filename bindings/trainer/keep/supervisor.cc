@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chief's part, and what the ranks agree on in every step.
+// The chief's saves and restores, and the agreement of the ranks in every step.
 #include "bindings/trainer/keep/supervisor.h"
 
 #include <algorithm>
@@ -107,7 +107,7 @@ void Supervisor::managed_session(const std::function<void()>& body) {
     path().end();  // where no fit() has done so
     if (is_served()) stopping_ = path().stopped() == Stop::kStopped;
     end();
-  } else {  // nothing is left to do for anybody
+  } else {  // the training has finished before: other tasks end, too
     path().begin();
     path().stop(Stop::kEnded);
     path().end();
@@ -120,7 +120,7 @@ void Supervisor::begin() {
     if (is_chief()) restore_on_chief();
   });
   share_state();
-  if (is_chief() || is_served()) {  // what any task is told, all are
+  if (is_chief() || is_served()) {  // a stop of any task stops all
     const auto left = seconds_to_stop(options_.max_seconds, saves_ || is_served());
     if (left) stop_at_ = steady_seconds() + *left;
   }
@@ -194,7 +194,7 @@ void Supervisor::say_resumed(double parts) const {
 // Broadcasts the chief's state, which is small, as text, and its tensors.
 void Supervisor::share_state() {
   std::string mine;
-  if (replica_.rank() == 0) {  // with servers each task speaks for itself
+  if (replica_.rank() == 0) {  // with servers each task is rank 0 of its own
     mine = nlohmann::json{{"result", result_ ? nlohmann::json(*result_) : nlohmann::json()},
                           {"saves", checkpoints_ != nullptr},
                           {"state", to_state_json(state_, "")}}
@@ -214,7 +214,7 @@ void Supervisor::share_state() {
   optimizer_.broadcast_statistics();  // kept there, for a step that is refused
   if (!is_served()) return;
   count_served();
-  saves_ = saves_ || !is_chief();  // which the chief does, for all
+  saves_ = saves_ || !is_chief();  // the chief saves for all
 }
 
 void Supervisor::step_done(const Metrics& mine) {
@@ -391,7 +391,7 @@ void Supervisor::require_saved() {
   }
   throw TrainerError("step " + std::to_string(state_.global_step) +
                      ", the last one, is not saved in " + options_.logdir +
-                     ": see what was said about it, and start again");
+                     ": see the lines above about it, and start again");
 }
 
 }  // namespace ronde::trainer

@@ -19,7 +19,7 @@
 
 namespace ronde::trainer {
 
-// Only the chief's are used; those of the other ranks are ignored.
+// The chief's options count; those of other ranks are ignored.
 struct SupervisorOptions {
   std::string logdir;             // checkpoints and logs; empty: nothing is saved
   std::function<void()> init{};   // called where nothing is restored; may be empty
@@ -35,11 +35,11 @@ struct SupervisorOptions {
   bool save_on_failure = true;  // when another rank has died: the state after the last step
   double max_seconds = 0.0;     // stop after so many; 0: before the end of Slurm's job, if in one
   int stopped_exit_code = kExitStopped;
-  // What must be equal when a training resumes, besides the optimiser, its schedule and the model's
-  // tensors, which are compared anyway. Dataset::settings() has the data's.
+  // Must be equal when a training resumes, as must the optimiser, its schedule and the names and
+  // shapes of the model's tensors. Dataset::settings() has the data's.
   Flags flags{};
-  std::string goal{};  // the flags that say when a training is finished
-  Say say{};           // prints the chief's lines; empty: on standard output
+  std::string goal{};  // the flags that decide when a training is finished
+  PrintLine say{};     // prints the chief's lines; empty: on standard output
   FileSystem* files =
       &disk();  // of logdir; must outlive the supervisor, and a call that hangs in it
 };
@@ -110,7 +110,7 @@ class Supervisor {
   // Collective, after each step; `mine` are this rank's sums of the epoch in this session. Saves
   // when a checkpoint is due.
   void step_done(const Metrics& mine = {});
-  // Before that, where others step the same variables: where all of them stand.
+  // Before step_done(), where variables lie on servers: the position of all workers together.
   void set_place(std::uint64_t epoch, std::uint64_t step_in_epoch) noexcept;
   // Collective, after each epoch. The chief's metric counts: where it is the smallest so far a
   // checkpoint is saved, and kept until there is a smaller one.

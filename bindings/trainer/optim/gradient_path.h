@@ -64,6 +64,8 @@ class GradientPath {
   [[nodiscard]] virtual std::uint64_t global_step() const { return 0; }
   [[nodiscard]] virtual std::uint64_t steps_per_batch() const { return 1; }
   [[nodiscard]] virtual bool in_rounds() const { return true; }
+  // "worker 1", in errors.
+  [[nodiscard]] virtual std::string task() const { return ""; }
 
   // Whether this task has batches of its own. One without waits for others in await_batch(): false,
   // unless it is sent its batches by the chief, and there is one; then it answers the sums of the

@@ -7,24 +7,31 @@
 #include <utility>
 
 #include "bindings/trainer/fit/replica.h"
-#include "bindings/trainer/server/post.h"
+#include "bindings/trainer/server/message_socket.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
 
+namespace {
+
+// Seconds that an answer may take after the job is closed: servers stay a moment for those.
+constexpr double kAfterClose = 1.0;
+
+}  // namespace
+
 Client::Client(ClientOptions options)
     : options_(std::move(options)), state_(options_.state), requests_(options_.servers.size()) {
-  post_ = std::make_unique<Post>(
-      PostOptions{.self = options_.state.self, .access = options_.access, .say = options_.say});
+  socket_ = std::make_unique<MessageSocket>(MessageSocketOptions{
+      .self = options_.state.self, .access = options_.access, .say = options_.say});
   for (std::uint32_t i = 0; i < options_.servers.size(); ++i) {
-    post_->connect({Role::kServer, i, 0}, options_.servers[i]);
+    socket_->connect({Role::kServer, i, 0}, options_.servers[i]);
   }
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
 Client::~Client() {
   thread_.request_stop();
-  post_->wake();
+  socket_->wake();
   thread_.join();
 }
 
@@ -32,7 +39,7 @@ void Client::run(const std::stop_token& stop) {
   try {
     double tick = 0.0;
     while (!stop.stop_requested()) {
-      const auto messages = post_->receive(0.05);
+      const auto messages = socket_->receive(0.05);
       Messages out;
       {
         const std::lock_guard lock(mutex_);
@@ -47,7 +54,7 @@ void Client::run(const std::stop_token& stop) {
         }
       }
       if (!messages.empty()) answered_.notify_all();
-      for (const Message& one : out) post_->send(one);
+      for (const Message& one : out) socket_->send(one);
     }
   } catch (const std::exception& error) {
     const std::lock_guard lock(mutex_);
@@ -61,7 +68,7 @@ void Client::begin(const Message& message) {
     const std::lock_guard lock(mutex_);
     state_.request(steady_seconds(), message, outbox_);
   }
-  post_->wake();
+  socket_->wake();
 }
 
 void Client::start(Message message) {
@@ -70,20 +77,21 @@ void Client::start(Message message) {
   requests_[message.group] = std::move(message);
 }
 
-// Who asks for counts wants to know whether there are variables.
+// A request for counts is answered without variables, too.
 bool Client::must_create(std::uint32_t group) const {
   return options_.create && state_.is_empty(group) && requests_[group].kind != Kind::kStatus;
 }
 
-// Waits for a while; whether the answer is there. Throws at the deadlines.
-bool Client::look(std::uint32_t group, Wait& wait) {
+// Returns whether the answer has come. Throws at the deadlines.
+bool Client::wait_a_while(std::uint32_t group, Wait& wait) {
   std::unique_lock lock(mutex_);
   answered_.wait_for(lock, std::chrono::milliseconds(50), [&] {
     return !state_.is_under_way(group) || !failure_.empty() || must_create(group);
   });
   if (!failure_.empty()) throw TrainerError(failure_);
+  const bool closed = state_.closed();
   if (!state_.is_under_way(group)) return true;
-  if (state_.closed()) {
+  if (closed && steady_seconds() - wait.since > kAfterClose) {
     throw TrainerError("the chief has closed the job, while " + text_of(options_.state.self) +
                            " was not heard: it ends",
                        EXIT_SUCCESS);
@@ -103,19 +111,20 @@ bool Client::look(std::uint32_t group, Wait& wait) {
     }
     return false;
   }
-  const std::string who = "ps " + std::to_string(server) + " at " + options_.servers[server];
-  const std::string what = is_silent ? " does not answer" : " has no variables yet";
+  const std::string name = "ps " + std::to_string(server) + " at " + options_.servers[server];
+  const std::string trouble = is_silent ? " does not answer" : " has no variables yet";
   if (now - wait.trouble_since > options_.deadline) {
-    throw TrainerError(who + what + ", and " + text_of(options_.state.self) + " has waited for " +
-                       std::to_string(static_cast<long>(options_.deadline)) + " s: " +
+    throw TrainerError(name + trouble + ", and " + text_of(options_.state.self) +
+                       " has waited for " + std::to_string(static_cast<long>(options_.deadline)) +
+                       " s: " +
                        (!is_silent             ? "start the chief"
                         : options_.access.keys ? "start it, with the secret that this task has"
                                                : "start it, as the same user"));
   }
   if (!wait.said && now - wait.trouble_since > 2.0 && options_.say) {
     wait.said = true;
-    const std::string line = text_of(options_.state.self) + " waits for " + who + ", which" + what +
-                             ", for at most " +
+    const std::string line = text_of(options_.state.self) + " waits for " + name + ", which" +
+                             trouble + ", for at most " +
                              std::to_string(static_cast<long>(options_.deadline)) + " s";
     lock.unlock();
     options_.say(line);
@@ -123,22 +132,22 @@ bool Client::look(std::uint32_t group, Wait& wait) {
   return false;
 }
 
+// Gives up a request that needs variables, if this task must create them first.
+bool Client::forget_if_empty(std::uint32_t group) {
+  const std::lock_guard lock(mutex_);
+  const bool empty = must_create(group);
+  if (empty) state_.forget(group);
+  return empty;
+}
+
 Message Client::finish(std::uint32_t group) {
   Wait wait{steady_seconds(), steady_seconds()};
   bool creates = false;
   while (true) {
-    const bool done = look(group, wait);
-    if (!done) {
-      bool empty = false;
-      if (!creates) {
-        const std::lock_guard lock(mutex_);
-        empty = must_create(group);
-        if (empty) state_.forget(group);
-      }
-      if (empty) {
-        begin(options_.create(group));
-        creates = true;
-      }
+    if (!wait_a_while(group, wait)) {
+      if (creates || !forget_if_empty(group)) continue;
+      begin(options_.create(group));
+      creates = true;
       continue;
     }
     std::optional<Message> answer;
@@ -154,7 +163,7 @@ Message Client::finish(std::uint32_t group) {
       begin(requests_[group]);
       continue;
     }
-    requests_[group] = {};  // nobody keeps what it was lent
+    requests_[group] = {};  // ends the loan of its floats
     bytes_ += bytes_of(answer->floats);
     return std::move(*answer);
   }
@@ -174,7 +183,10 @@ Message Client::ask(Message message) {
 std::optional<Message> Client::try_ask(Message message, double seconds) {
   const std::uint32_t group = message.group;
   start(std::move(message));
-  const double end = steady_seconds() + seconds;
+  return wait_until(group, steady_seconds() + seconds);
+}
+
+std::optional<Message> Client::wait_until(std::uint32_t group, double end) {
   std::unique_lock lock(mutex_);
   while (state_.is_under_way(group) && !state_.closed() && failure_.empty() &&
          steady_seconds() < end) {
@@ -182,6 +194,21 @@ std::optional<Message> Client::try_ask(Message message, double seconds) {
   }
   state_.forget(group);
   return state_.take_answer(group);
+}
+
+std::optional<std::uint32_t> Client::tell_all(const Message& message, double seconds) {
+  const double end = steady_seconds() + seconds;
+  const auto groups = static_cast<std::uint32_t>(requests_.size());
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    Message one = message;
+    one.group = group;
+    start(std::move(one));
+  }
+  std::optional<std::uint32_t> silent;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    if (!wait_until(group, end) && !silent) silent = group;
+  }
+  return silent;
 }
 
 }  // namespace ronde::trainer::server

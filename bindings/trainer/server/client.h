@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker or the chief asks servers, with a thread of its own that keeps the connections, so
-// that a step that takes long is not taken for a death.
+// A task's connection to the servers. A thread of its own sends signs of life, so that a task whose
+// step takes long is not taken for dead.
 #pragma once
 
 #include <condition_variable>
@@ -24,12 +24,12 @@ struct ClientOptions {
   WorkerOptions state;
   std::vector<std::string> servers;
   Access access;
-  // The chief: what creates the variables of a group that has none, at first or after its server
-  // was started again. Empty: the client waits for the chief.
+  // On the chief: makes the kCreate of a group without variables, at first or after its server was
+  // started again. Empty: the client waits for the chief.
   std::function<Message(std::uint32_t group)> create;
   double deadline = 60.0;   // seconds that a server may be silent or without variables
-  double patience = 600.0;  // for an answer of a server that is there (sync: for the others)
-  Say say;
+  double patience = 600.0;  // seconds that a server may take to answer (in sync: other workers)
+  PrintLine say;
 };
 
 // Thread safety: belongs to one thread.
@@ -40,15 +40,17 @@ class Client {
   Client& operator=(const Client&) = delete;
   ~Client();
 
-  // Begins a request to a group; finish() waits for its answer. Throws TrainerError where a server
-  // refuses, or does not answer before the deadline.
+  // Begins a request to a group; finish() waits for its answer. Throws TrainerError if the server
+  // refuses it, or does not answer before the deadline.
   void start(Message message);
   Message finish(std::uint32_t group);
   Message ask(Message message);
-  // The same, but it gives up after so long, and returns nothing.
+  // The same, but returns nothing after so many seconds without an answer.
   std::optional<Message> try_ask(Message message, double seconds);
+  // Sends a message to all groups; returns the first group that did not answer within `seconds`.
+  std::optional<std::uint32_t> tell_all(const Message& message, double seconds);
 
-  // The chief has closed the job.
+  // The chief has closed the job. Throws TrainerError if it has ended with an error.
   [[nodiscard]] bool closed();
 
   // Bytes of floats sent and received.
@@ -57,14 +59,15 @@ class Client {
  private:
   void run(const std::stop_token& stop);
   void begin(const Message& message);
-  // How a wait for an answer stands.
   struct Wait {
     double since;
-    double trouble_since;  // the server was silent, or without variables, ever since
+    double trouble_since;  // from then on the server was silent, or without variables
     bool said = false;
   };
-  bool look(std::uint32_t group, Wait& wait);
+  bool wait_a_while(std::uint32_t group, Wait& wait);
+  std::optional<Message> wait_until(std::uint32_t group, double end);
   [[nodiscard]] bool must_create(std::uint32_t group) const;
+  bool forget_if_empty(std::uint32_t group);
 
   const ClientOptions options_;
   std::mutex mutex_;
@@ -72,9 +75,9 @@ class Client {
   WorkerState state_;
   Messages outbox_;
   std::string failure_;            // of the thread
-  std::vector<Message> requests_;  // by group, as they were asked
+  std::vector<Message> requests_;  // by group: the one under way
   std::uint64_t bytes_ = 0;
-  std::unique_ptr<class Post> post_;
+  std::unique_ptr<class MessageSocket> socket_;
   std::jthread thread_;
 };
 

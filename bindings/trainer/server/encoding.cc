@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <string_view>
@@ -19,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "floats travel as they
 
 constexpr std::array<char, 4> kMagic{'R', 'P', 'S', '1'};
 
-// Passes over the header, to write or to read it: one list of fields for both.
+// Visits the fields of the header in their order, to write or to read them.
 template <typename Visit, typename M>
 void visit_fields(Visit&& visit, M& m) {
   visit(m.kind);
@@ -40,12 +39,6 @@ void visit_fields(Visit&& visit, M& m) {
   visit(m.entry);
 }
 
-struct Sizes {
-  std::uint64_t text = 0;
-  std::uint64_t ids = 0;
-  std::uint64_t floats = 0;
-};
-
 template <typename T, typename Byte>
 void copy_field(T& field, Byte*& at) {
   if constexpr (std::is_const_v<Byte>) {
@@ -56,8 +49,8 @@ void copy_field(T& field, Byte*& at) {
   at += sizeof field;
 }
 
-// A bool or an enumerator of another value than its own is undefined behaviour once it is read: the
-// bytes are looked at before.
+// Reading a bool or an enumerator from a byte of another value is undefined behaviour: these bytes
+// are checked before.
 bool first_bytes_are_sane(const std::byte* at) {
   const auto byte = [at](std::size_t i) { return std::to_integer<unsigned>(at[i]); };
   return byte(0) <= static_cast<unsigned>(kLastKind) &&
@@ -65,7 +58,7 @@ bool first_bytes_are_sane(const std::byte* at) {
          byte(2) <= static_cast<unsigned>(Role::kEvaluator) && byte(3) <= 1;
 }
 
-// The floats of a frame; none where they are not whole.
+// The floats of a frame; none if its size is no multiple of a float's.
 std::optional<Floats> floats_of(const Frame& frame) {
   const auto bytes = frame.bytes;
   const std::size_t count = bytes.size() / sizeof(float);
@@ -88,10 +81,9 @@ Header header_of(const Message& message) {
   std::memcpy(at, kMagic.data(), kMagic.size());
   at += kMagic.size();
   visit_fields([&at](const auto& field) { copy_field(field, at); }, message);
-  Sizes sizes{message.text.size(), message.ids.size(), message.floats.size()};
-  copy_field(sizes.text, at);
-  copy_field(sizes.ids, at);
-  copy_field(sizes.floats, at);
+  std::array<std::uint64_t, 3> sizes{message.text.size(), message.ids.size(),
+                                     message.floats.size()};
+  copy_field(sizes, at);
   return header;
 }
 
@@ -122,10 +114,8 @@ std::optional<Message> message_of(std::span<const Frame> frames, std::string* wh
   if (!first_bytes_are_sane(at)) return refuse("a kind, role or switch that does not exist");
   Message message;
   visit_fields([&at](auto& field) { copy_field(field, at); }, message);
-  Sizes sizes;
-  copy_field(sizes.text, at);
-  copy_field(sizes.ids, at);
-  copy_field(sizes.floats, at);
+  std::array<std::uint64_t, 3> sizes{};
+  copy_field(sizes, at);
   if (!std::isfinite(message.weight) || message.weight < 0.0 || !std::isfinite(message.rate)) {
     return refuse("a weight or rate that is no number");
   }
@@ -135,10 +125,10 @@ std::optional<Message> message_of(std::span<const Frame> frames, std::string* wh
     floats_are_whole = floats_are_whole && floats;
     if (floats) message.floats.add(*floats);
   }
-  // Bytes that were received are compared, never a count multiplied.
-  if (frames[1].bytes.size() != sizes.text || frames[2].bytes.size() % sizeof(std::int64_t) != 0 ||
-      frames[2].bytes.size() / sizeof(std::int64_t) != sizes.ids || !floats_are_whole ||
-      message.floats.size() != sizes.floats) {
+  // Divides the received bytes, and never multiplies a received count, which might overflow.
+  if (frames[1].bytes.size() != sizes[0] || frames[2].bytes.size() % sizeof(std::int64_t) != 0 ||
+      frames[2].bytes.size() / sizeof(std::int64_t) != sizes[1] || !floats_are_whole ||
+      message.floats.size() != sizes[2]) {
     return refuse("frames of other sizes than the header says");
   }
   message.text.assign(reinterpret_cast<const char*>(frames[1].bytes.data()),
@@ -161,13 +151,12 @@ std::optional<Address> address_of(std::string_view identity) {
   if (identity.empty()) return {};
   const std::size_t role = kLetters.find(identity.front());
   if (role == std::string_view::npos) return {};
-  Address address{static_cast<Role>(role), 0, 0};
-  const char* const end = identity.data() + identity.size();
-  const auto index = std::from_chars(identity.data() + 1, end, address.index);
-  if (index.ec != std::errc() || index.ptr == end || *index.ptr != '.') return {};
-  const auto rest = std::from_chars(index.ptr + 1, end, address.incarnation);
-  if (rest.ec != std::errc() || rest.ptr != end) return {};
-  return address;
+  const std::size_t dot = identity.find('.');
+  if (dot == std::string_view::npos) return {};
+  const auto index = number_of<std::uint32_t>(identity.substr(1, dot - 1));
+  const auto incarnation = number_of<std::uint64_t>(identity.substr(dot + 1));
+  if (!index || !incarnation) return {};
+  return Address{static_cast<Role>(role), *index, *incarnation};
 }
 
 }  // namespace ronde::trainer::server

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that travel: in the parts in which they lie in memory, so that nobody gathers them.
+// The floats of a message: the parts in which they lie in memory, so that they are not copied.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace ronde::trainer::server {
 
-// Thread safety: that of a std::vector; what the parts hold is not written any more.
+// Thread safety: that of a std::vector. The numbers of a part must not be written any more.
 class Floats {
  public:
   struct Part {
-    std::shared_ptr<const void> owner;  // keeps the values alive as long as they may be read
+    std::shared_ptr<const void> owner;  // of the memory of the values
     std::span<const float> values;
   };
 
@@ -29,7 +29,7 @@ class Floats {
     floats.add({owner, *owner});
     return floats;
   }
-  // Appends numbers; none are no part.
+  // Appends a part, unless it is empty.
   void add(Part part) {
     size_ += part.values.size();
     if (!part.values.empty()) parts_.push_back(std::move(part));
@@ -51,7 +51,7 @@ class Floats {
   std::size_t size_ = 0;
 };
 
-// Whether none is infinite or no number. In blocks, so that compilers make it a few instructions.
+// Whether no value is infinite or NaN. In blocks, so that compilers vectorise it.
 [[nodiscard]] inline bool all_finite(std::span<const float> values) {
   constexpr std::uint32_t kExponent = 0x7f800000U;
   const auto count = [](std::span<const float> some) {
@@ -76,14 +76,14 @@ class Floats {
   return floats.size() * sizeof(float);
 }
 
-// Reads numbers one after the other. They must outlive it.
+// Reads numbers one after the other. The floats must outlive it.
 class FloatReader {
  public:
   explicit FloatReader(const Floats& floats)
       : part_(floats.parts().begin()), left_(floats.size()) {}
 
   [[nodiscard]] std::size_t left() const noexcept { return left_; }
-  // The next numbers that lie together: at most so many, and some if there are any left.
+  // The next numbers that lie together, at most `most`; empty only at the end.
   std::span<const float> next(std::size_t most) {
     if (left_ == 0 || most == 0) return {};
     const std::size_t count = std::min(most, part_->values.size() - at_);
@@ -96,7 +96,7 @@ class FloatReader {
     }
     return found;
   }
-  // Calls use(numbers) with the next `count` numbers, in pieces.
+  // Calls use(numbers) for the next `count` numbers, in parts.
   template <typename Use>
   void each(std::size_t count, Use&& use) {
     for (auto numbers = next(count); !numbers.empty(); numbers = next(count)) {
@@ -104,7 +104,7 @@ class FloatReader {
       use(numbers);
     }
   }
-  // Copies as many as there is room for.
+  // Fills `to` with the next numbers, as far as there are any.
   void read(std::span<float> to) {
     each(to.size(), [&to](std::span<const float> numbers) {
       std::ranges::copy(numbers, to.begin());
@@ -118,41 +118,31 @@ class FloatReader {
   std::size_t left_;
 };
 
-// Numbers that are sent from where they lie, and must not be written until nobody reads them.
+// Memory that messages refer to: it must not be written until the last of them is gone.
 //
-// Thread safety: belongs to one thread; any thread may let go of what it was lent.
+// Thread safety: belongs to one thread; any thread may release an owner.
 class Loan {
  public:
-  // What to own as long as the numbers are read, which lie in `memory`; that of before, if somebody
-  // reads them already.
+  // The owner for the parts of a message whose numbers lie in `memory`. While an earlier owner is
+  // alive it is returned again.
   template <typename Memory>
   [[nodiscard]] std::shared_ptr<const void> owner(Memory memory) {
     auto lent = lent_.lock();
     if (lent == nullptr) {
-      std::promise<void> ended;
+      std::promise<void> ended;  // its destructor makes the future ready
       ended_ = ended.get_future();
-      lent = std::make_shared<Lent<Memory>>(std::move(memory), std::move(ended));
+      lent = std::make_shared<std::pair<Memory, std::promise<void>>>(std::move(memory),
+                                                                     std::move(ended));
       lent_ = lent;
     }
     return lent;
   }
-  // Waits for at most so long until nobody reads them any more; whether that is so.
+  // Waits until all owners are released, for at most `time`; returns whether they are.
   [[nodiscard]] bool ends_within(std::chrono::duration<double> time) const {
     return !ended_.valid() || ended_.wait_for(time) == std::future_status::ready;
   }
 
  private:
-  template <typename Memory>
-  struct Lent {
-    Lent(Memory its_memory, std::promise<void> its_end)
-        : memory(std::move(its_memory)), ended(std::move(its_end)) {}
-    Lent(const Lent&) = delete;
-    Lent& operator=(const Lent&) = delete;
-    ~Lent() { ended.set_value(); }
-    Memory memory;
-    std::promise<void> ended;
-  };
-
   std::weak_ptr<const void> lent_;
   std::future<void> ended_;
 };

@@ -24,17 +24,17 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// As it was when this library was loaded: an engine takes it out of the environment.
+// Read when this library is loaded, since an engine removes it from the environment.
 // NOLINTNEXTLINE(bugprone-throwing-static-initialization): it catches all
 const std::optional<std::string> kSecretAtStart = []() noexcept -> std::optional<std::string> {
   try {
     return variable("RONDE_JOB_SECRET");
   } catch (...) {
-    return std::nullopt;  // no memory, of which others will hear
+    return std::nullopt;  // no memory: the next allocation reports it
   }
 }();
 
-// ZeroMQ's text of a key that everybody makes who has the secret.
+// A key made from the secret, as ZeroMQ's text.
 std::string key_of(const std::string& purpose, const std::string& secret) {
   const std::string text = purpose + "\n" + secret;
   std::array<std::uint8_t, crypto_hash_sha256_BYTES> key{};
@@ -54,15 +54,14 @@ std::string public_of(const std::string& secret) {
 }
 
 bool is_of_this_host(std::string_view address) {
-  // Not "127.example.org:1", a name, for which all addresses of the host would be bound.
+  // "127.example.org:1" is a name, and a name binds all addresses of the host.
   const bool numeric = address.find_first_not_of("0123456789.:") == std::string_view::npos;
   return address.starts_with("ipc://") || (numeric && address.starts_with("127.")) ||
          address.starts_with("localhost:") || address.starts_with("[::1]:");
 }
 
-// The same for all processes of this user, whatever their environment: a session's own folder,
-// which some have and others not, is the second choice, where another user has made that of the
-// first.
+// The same folder for all processes of this user, with any environment. The session's folder, which
+// only some processes know, is the second choice, if another user has made the first one.
 std::string folder_of_this_user() {
   const std::string first = "/tmp/ronde-" + std::to_string(::geteuid());
   const auto session = variable("XDG_RUNTIME_DIR");
@@ -113,7 +112,7 @@ bool SocketLock::take(const std::string& path) {
     if (file < 0) return false;
     const bool taken = ::flock(file, LOCK_EX | LOCK_NB) == 0;
     const int error = errno == EWOULDBLOCK ? EADDRINUSE : errno;
-    // The one before may have removed it since it was opened.
+    // The process that had it before may have removed the file since it was opened.
     struct stat held {};
     struct stat named {};
     if (taken && ::fstat(file, &held) == 0 && ::stat(lock.c_str(), &named) == 0 &&

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may speak to the tasks of a job. With a secret all that they say is encrypted (CURVE), with
-// keys from it. A client must know the public key of a server to get as far as its first message,
-// and that key, too, is made from the secret: so nobody without it is heard. On one host, without a
-// secret, tasks meet at Unix sockets in a folder that no other user may enter.
+// How the tasks of a job keep strangers out. With a secret all messages are encrypted (CURVE), with
+// keys made from the secret. A client needs the server's public key to send its first message, and
+// that key is made from the secret, too: so a server reads no message of a process without it. On
+// one host, without a secret, tasks meet at Unix sockets in a folder of this user.
 #pragma once
 
 #include <optional>
@@ -19,26 +19,26 @@ struct Keys {
   std::string client_secret;
 };
 
-// The keys of a job's secret, by SHA-256 (libsodium's, which ZeroMQ encrypts with, too).
+// The keys of a job's secret, by the SHA-256 of libsodium, which ZeroMQ encrypts with.
 [[nodiscard]] Keys keys_of(const std::string& secret);
 
-// One of the two, where any task may connect.
+// One of the two is set.
 struct Access {
   std::optional<Keys> keys;
-  std::string folder;  // of Unix sockets, which are named by addresses
+  std::string folder;  // of the Unix sockets, which are named by addresses
 };
 
 // How the tasks at these addresses meet: with the keys of RONDE_JOB_SECRET, or of the file that
 // RONDE_JOB_SECRET_FILE names; without either in the folder, if all addresses are of this host
-// (loopback, ipc). Throws TrainerError where a secret is needed, too short or cannot be read, and
-// where this user can have no folder of its own.
+// (loopback, ipc). Throws TrainerError if a secret is needed, too short or cannot be read, and if
+// this user cannot have a folder of its own.
 [[nodiscard]] Access access_for(const std::vector<std::string>& addresses);
 
 // The name of a task's socket in a folder.
 [[nodiscard]] std::string socket_in(const std::string& folder, const std::string& address);
 
-// Who listens at a socket in a folder, as long as this object lives: ZeroMQ would take its name
-// from a process that listens there, and leaves it behind.
+// Holds the name of a Unix socket as long as this object lives. ZeroMQ alone would take the name
+// from another process that listens there, and leaves the file behind.
 class SocketLock {
  public:
   SocketLock() = default;
@@ -46,7 +46,7 @@ class SocketLock {
   SocketLock& operator=(const SocketLock&) = delete;
   ~SocketLock();
 
-  // False, with errno set: another process has it, or it cannot be had.
+  // Returns false, with errno set, if another process has the name, or the file cannot be made.
   bool take(const std::string& path);
 
  private:

@@ -30,6 +30,11 @@ std::vector<Piece> pieces_of(const std::vector<Parameter*>& parameters, std::uin
   return place(specs, servers, options.partition);
 }
 
+ParameterServerOptions with_printer(ParameterServerOptions options) {
+  options.say = or_stdout(std::move(options.say));
+  return options;
+}
+
 std::string table_with(std::string table, const std::vector<TableSpec>& more,
                        std::uint32_t servers) {
   for (const TableSpec& one : more) {
@@ -41,6 +46,14 @@ std::string table_with(std::string table, const std::vector<TableSpec>& more,
 
 }  // namespace
 
+PrintLine or_stdout(PrintLine say) {
+  if (say) return say;
+  return [](const std::string& line) {
+    std::puts(line.c_str());
+    std::fflush(stdout);
+  };
+}
+
 std::string ParameterServerOptions::job_of(const Tasks& tasks) const {
   return tasks.text() + "\n--standby " + (standby ? "on" : "off");
 }
@@ -49,7 +62,7 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
                                  ParameterServerOptions options)
     : tasks_(tasks),
       parameters_(std::move(parameters)),
-      options_(std::move(options)),
+      options_(with_printer(std::move(options))),
       servers_(static_cast<std::uint32_t>(tasks.servers.size())),
       chief_(tasks.is_chief()),
       pieces_(pieces_of(parameters_, servers_, options_)),
@@ -78,26 +91,20 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
 ParameterServer::~ParameterServer() = default;
 
 ClientOptions ParameterServer::client_options() {
-  ClientOptions client;
-  client.state.self = tasks_.self();
-  client.state.servers = servers_;
-  client.state.standby = options_.standby;
-  client.state.decides = chief_;
-  client.state.job = options_.job_of(tasks_);
-  client.state.training = training();
-  client.state.server_timeout = options_.server_timeout;
-  client.servers = tasks_.servers;
-  client.access = access_for(tasks_.all());
+  ClientOptions client{.state = {.self = tasks_.self(),
+                                 .servers = servers_,
+                                 .standby = options_.standby,
+                                 .decides = chief_,
+                                 .job = options_.job_of(tasks_),
+                                 .training = training(),
+                                 .server_timeout = options_.server_timeout},
+                       .servers = tasks_.servers,
+                       .access = access_for(tasks_.all()),
+                       .create = {},
+                       .deadline = options_.deadline,
+                       .say = options_.say};
   if (chief_) client.create = [this](std::uint32_t group) { return create(group); };
-  client.deadline = options_.deadline;
-  client.say = [this](const std::string& line) { say(line); };
   return client;
-}
-
-void ParameterServer::say(const std::string& line) const {
-  if (options_.say) return options_.say(line);
-  std::puts(line.c_str());
-  std::fflush(stdout);
 }
 
 VariableSpecs ParameterServer::specs_of(std::uint32_t group) const {
@@ -119,7 +126,7 @@ VariableSpecs ParameterServer::specs_of(std::uint32_t group) const {
   return specs;
 }
 
-// At first from what the chief has; for a server that was started again, from the last checkpoint.
+// From the chief's values; for a server that was started again, from the last checkpoint.
 Message ParameterServer::create(std::uint32_t group) {
   VariableSpecs specs = specs_of(group);
   if (global_step_ > first_step_) {
@@ -128,18 +135,19 @@ Message ParameterServer::create(std::uint32_t group) {
       const Checkpoint last = read_checkpoint(disk(), saved_());
       copy_tensors(last.tensors, tensors_, "the last checkpoint");
       mirror_->set_steps(last.state.optimizer_steps);
-      say("ps " + std::to_string(group) + " goes on from the checkpoint of step " +
-          std::to_string(last.state.global_step) + ": what it has learned since is lost");
+      options_.say("ps " + std::to_string(group) + " goes on from the checkpoint of step " +
+                   std::to_string(last.state.global_step) + ": its later updates are lost");
     } else {
-      say("ps " + std::to_string(group) + " goes on with the values that the chief has, of step " +
-          std::to_string(versions_[group]) + ", without moments: there is no checkpoint");
+      options_.say("ps " + std::to_string(group) +
+                   " goes on with the values that the chief has, of step " +
+                   std::to_string(versions_[group]) + ", without moments: there is no checkpoint");
     }
   }
   specs.whole = restored_;
   specs.steps = restored_ ? mirror_->steps() : versions_[group];
   std::vector<float> floats;
   if (restored_) {
-    for (const Stretch& one : state_of(group)) {
+    for (const Blocks& one : state_of(group)) {
       for (std::size_t i = 0; i < one.count; ++i) {
         const float* const from = one.first + i * one.step;
         floats.insert(floats.end(), from, from + one.size);
@@ -152,10 +160,7 @@ Message ParameterServer::create(std::uint32_t group) {
       floats.insert(floats.end(), from.begin(), from.end());
     }
   }
-  Message message;
-  message.kind = Kind::kCreate;
-  message.group = group;
-  message.text = specs.text();
+  Message message = make_message(Kind::kCreate, group, specs.text());
   message.floats = Floats::of(std::move(floats));
   return message;
 }
@@ -187,13 +192,11 @@ void ParameterServer::pull(std::span<Rows> rows) {
   }
   const bool clips = options_.clip > 0.0 && servers_ > 1 && std::exchange(has_pushed_, false);
   const double norm = clips ? norm_of_round() : 0.0;
-  // First those that may hold it until their round is over.
+  // Groups that have dropped the push come last: see Modes in protocol.h.
   for (const bool after : {false, true}) {
     for (std::uint32_t group = 0; group < servers_; ++group) {
       if (dropped_[group] != after) continue;
-      Message message;
-      message.kind = Kind::kPull;
-      message.group = group;
+      Message message = make_message(Kind::kPull, group);
       message.dropped = left_;
       message.weight = norm;
       message.ids = ids_of(group, rows);
@@ -207,13 +210,10 @@ void ParameterServer::pull(std::span<Rows> rows) {
   for (Parameter* const one : parameters_) one->changed();
 }
 
-// Squared, over all groups; 0 where they tell of different rounds, of which others know more.
+// Squared, over all groups; 0 if the groups are in different rounds: then other workers ask, too.
 double ParameterServer::norm_of_round() {
   for (std::uint32_t group = 0; group < servers_; ++group) {
-    Message message;
-    message.kind = Kind::kNorm;
-    message.group = group;
-    client_.start(std::move(message));
+    client_.start(make_message(Kind::kNorm, group));
   }
   double norm = std::numeric_limits<double>::min();
   std::set<std::uint64_t> rounds;
@@ -266,7 +266,7 @@ std::span<float> ParameterServer::value_of(const Piece& piece) const {
   return whole.subspan(piece.first, piece.size);
 }
 
-// A statistic may be written again before it is read.
+// A statistic is copied, since it may change before the message is sent.
 Floats::Part ParameterServer::pushed(const Piece& piece, const std::shared_ptr<const void>& owner) {
   if (piece.variable < parameters_.size()) {
     return {owner, parameters_[piece.variable]->gradient().subspan(piece.first, piece.size)};
@@ -283,7 +283,7 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
   memory.reserve(parameters_.size());
   for (const Parameter* const one : parameters_) memory.push_back(one->gradient_values());
   for (std::uint32_t group = 0; group < servers_; ++group) {
-    Message message;
+    Message message = make_message(Kind::kPush, group);
     const auto owner = loan_.owner(memory);
     for (const Piece& piece : pieces_) {
       if (piece.server != group) continue;
@@ -299,8 +299,6 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
       }
     }
     message.floats.add(Floats::of(std::move(numbers)));
-    message.kind = Kind::kPush;
-    message.group = group;
     message.version = versions_[group];
     message.weight = samples;
     message.rate = rate;
@@ -326,7 +324,7 @@ bool ParameterServer::push(double samples, double rate, std::span<const Rows> ro
 }
 
 void ParameterServer::end_loan() {
-  // Whoever has the push has read it, and has told so sooner than ZeroMQ lets go of it.
+  // A server acknowledges a push before ZeroMQ here lets go of its memory.
   if (loan_.ends_within(kEndOfLoan)) return;
   for (Parameter* const one : parameters_) one->move_gradient();
   loan_ = {};

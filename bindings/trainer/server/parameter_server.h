@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose variables live on servers: a worker pulls them, computes, and pushes gradients.
+// A task of a training whose variables live on servers: a worker pulls them, computes, and pushes
+// gradients; and the server itself.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +24,26 @@ namespace ronde::trainer::server {
 struct ParameterServerOptions {
   ModeOptions mode{};
   RuleOptions optimizer{};
-  double clip = 0.0;  // in sync: the largest norm of a round; 0: whatever it is
+  double clip = 0.0;  // in sync: the largest norm of a round; 0: no limit
   Partition partition{};
-  std::vector<TableSpec> tables{};  // whole ones: row r lies on server r mod servers
+  std::vector<TableSpec> tables{};  // row r lies on server r mod servers
   bool standby = false;
-  // Numbers that travel beside the parameters: see VariableSpec::statistic.
+  // Running statistics, which travel beside the parameters: see VariableSpec::statistic.
   std::vector<StateTensor> statistics{};
-  // On the chief: the optimiser of the parameters that state() fills with what the servers' own has
-  // kept. It must outlive the ParameterServer. Null: the ParameterServer makes one.
+  // On the chief: an optimiser of the parameters, into which state() copies the servers' moments.
+  // It must outlive the ParameterServer. Null: the ParameterServer makes one.
   UpdateRule* mirror = nullptr;
-  Flags alike{};                // what tasks must have alike besides, where they say it
-  double deadline = 60.0;       // seconds of silence of a server, or of all (a server ends)
-  double worker_timeout = 5.0;  // seconds of silence after which nobody waits for a worker
-  double server_timeout = 3.0;  // after which a standby takes over
-  Say say{};
+  Flags alike{};                // more settings that tasks must have alike, if they have them
+  double deadline = 60.0;       // seconds of silence until a task, or a server, ends
+  double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
+  double server_timeout = 3.0;  // seconds of silence after which a standby takes over
+  PrintLine say{};
 
-  // What must be the same on all tasks, as settings.
+  // The settings that must be the same on all tasks.
   [[nodiscard]] std::string job_of(const Tasks& tasks) const;
 };
 
-// Rows of a table that a step uses: their numbers in the whole table (one may come twice, and then
+// Rows of a table that a step uses: their numbers in the table (a number may come twice; its
 // gradients are summed), their values after a pull, and the gradients for a push.
 struct Rows {
   std::size_t table = 0;
@@ -51,32 +52,16 @@ struct Rows {
   std::vector<float> gradients;
 };
 
-// What the servers have counted.
-struct ServerCounts {
-  std::uint64_t global_step = 0;               // updates: of each push or, in sync, of each round
-  std::vector<std::uint64_t> steps_by_worker;  // pushes that count, on the first server
-  std::vector<std::uint64_t> dropped_by_worker;
-  Histogram staleness{};
-  std::uint32_t there = 0;     // workers that are at work
-  std::uint32_t expected = 0;  // and that nobody has seen yet
-  std::uint64_t most_ahead = 0;
-  std::vector<std::string> lost{};  // workers that are gone without a word, or never came
-  bool chief_is_heard = true;
-  bool closed = false;
-  std::uint64_t end = 0;  // see ParameterServer::say_end()
-  bool created = false;   // it has variables
+// The callback, or one that prints on standard output if it is empty.
+[[nodiscard]] PrintLine or_stdout(PrintLine say);
 
-  // "0:480,1:20".
-  [[nodiscard]] std::string staleness_text() const;
-};
-
-// Serves as this task says, until the chief closes the job. Throws TrainerError where the port is
-// taken, where nobody has said anything for options.deadline, and where another server has taken
-// over.
+// Runs a server until the chief closes the job. Throws TrainerError if the address is taken, if no
+// message has come for options.deadline, if another server has taken over, and if the chief has
+// ended with an error.
 void serve(const Tasks& tasks, const ParameterServerOptions& options);
 
-// On a worker, the chief or an evaluator. The chief's first pull creates the variables, from the
-// newest checkpoint or from its own parameters; the first pull of all others waits for that.
+// For a worker, the chief or an evaluator. The chief's first pull creates the variables, from the
+// newest checkpoint or from its own parameters; the first pull of other tasks waits for that.
 //
 //   ParameterServer server(tasks, model.parameters(), options);
 //   while (server.global_step() < steps) {
@@ -86,9 +71,8 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options);
 //   }
 //   server.finish();
 //
-// Gradients are means over the samples of the step. Each push and each pull copies a number once
-// between a parameter and the memory that travels. In async and stale a step is not whole across
-// servers: another worker's push may be between the parts of a pull.
+// Gradients are means over the samples of the step. In async and stale a step is not atomic over
+// several servers: another worker's push may come between the parts of a pull.
 //
 // Thread safety: belongs to one thread.
 class ParameterServer {
@@ -100,61 +84,61 @@ class ParameterServer {
   ParameterServer& operator=(const ParameterServer&) = delete;
   ~ParameterServer();
 
-  // Writes the servers' values into the parameters, and those of rows into `rows`. Waits where the
-  // mode says so. Throws TrainerError where a server refuses, or is silent until the deadline, and
-  // for rows that no table has; with the exit code 0 where the chief has closed the job meanwhile,
-  // which has not waited for this task as it was silent for long.
+  // Writes the servers' values into the parameters, and those of rows into `rows`. In sync and
+  // stale it waits for other workers. Throws TrainerError if a server refuses, or is silent until
+  // the deadline, and for rows that no table has; with the exit code 0 if the chief has closed the
+  // job without this task, which was silent for long.
   void pull(std::span<Rows> rows = {});
-  // Sends the gradients. False: it came too late for its round, and was dropped (backup workers).
-  // Without samples it counts for nothing. Throws TrainerError for numbers that are not finite, a
+  // Sends the gradients. Returns false if they came too late for their round, and were dropped. A
+  // push without samples changes nothing. Throws TrainerError for numbers that are not finite, a
   // number of samples below 0, and rows whose gradients are not `width` numbers for each id.
   bool push(double samples, double rate, std::span<const Rows> rows = {});
 
-  // What the first server said at the last pull or push.
+  // As of the last pull or push.
   [[nodiscard]] std::uint64_t global_step() const noexcept { return global_step_; }
   [[nodiscard]] bool is_chief() const noexcept { return chief_; }
   [[nodiscard]] ServerCounts counts();
-  [[nodiscard]] static ServerCounts counts_of(const std::string& text);
   // Bytes of floats sent and received.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return client_.bytes(); }
-  // Which variable is where, one line each.
+  // A line for each variable: its server.
   [[nodiscard]] const std::string& table() const noexcept { return table_; }
-  [[nodiscard]] const Tasks& tasks() const noexcept { return tasks_; }
 
-  // On the chief, before its first pull: the parameters and what the mirror has kept are of this
-  // step.
+  // On the chief, before its first pull: the parameters and the mirror were restored to this step.
   void restored(std::uint64_t step);
-  // On the chief: a group whose server begins anew goes on from the checkpoint at the path that
-  // this returns; null: from what the chief has.
+  // On the chief: a group whose server was started again goes on from the checkpoint whose path
+  // this function returns; null: from the chief's values.
   void set_saved(std::function<std::string()> path) { saved_ = std::move(path); }
-  // On the chief: all values, and what the servers' optimisers have kept, as of global_step().
-  // Throws TrainerError where a number is not finite.
+  // On the chief: fetches all values and moments, as of global_step(). Throws TrainerError if a
+  // number is not finite.
   void state();
-  // What tasks say to each other of the end of a training, a number that only grows; the largest
-  // comes with each pull and push.
+  // Tells all tasks how the training ends: a number that only grows (see End), of which each pull
+  // and push returns the largest.
   void say_end(std::uint64_t end);
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
-  // Nobody waits for this worker's pushes any more, and its pulls are those of one that looks on,
-  // until its next push, or join() before a pull.
+  // From here on no round waits for this worker, and it may still pull, until its next push, or
+  // join() before a pull.
   void leave();
   void join() noexcept { left_ = false; }
-  // On the chief: until no other is at work, whatever it does meanwhile. Returns what the servers
-  // have counted.
+  // On the chief: waits until no other task is at work. Returns the servers' counts.
   ServerCounts wait_for_workers();
-  // On the chief: the servers end, and the tasks that wait for that.
+  // On the chief: ends the servers, and the tasks that wait for that.
   void close();
-  // Another task waits for that, or for an end() of at least so much. Throws TrainerError where the
-  // chief is silent until the deadline, as then nobody has kept the last state.
+  // This task ends with an error. The chief tells all tasks, which end with it; the evaluator
+  // leaves. A worker sends nothing: it is gone after worker_timeout.
+  void fail(const std::string& error, int exit_code);
+  // On another task: waits for close(), or for an end() of at least `end`. Throws TrainerError if
+  // the chief is silent until the deadline, since then the last state may be lost.
   void wait_for(std::uint64_t end);
-  // All of the above in their order, and a last pull on the chief.
+  // The end of a job: leave(), then on the chief wait_for_workers(), a last pull and close(), on
+  // other tasks wait_for(). Returns the servers' counts on the chief.
   ServerCounts finish();
 
  private:
-  // Where a piece is in this task's memory, and where what is pushed for it.
+  // A piece's values in this task's memory, and its numbers in a push.
   [[nodiscard]] std::span<float> value_of(const Piece& piece) const;
   [[nodiscard]] Floats::Part pushed(const Piece& piece, const std::shared_ptr<const void>& owner);
-  // Numbers of a group among this task's: `count` blocks of `size` floats, `step` apart.
-  struct Stretch {
+  // Numbers of a group in this task's memory: `count` blocks of `size` floats, `step` apart.
+  struct Blocks {
     float* first;
     std::size_t size;
     std::size_t step;
@@ -164,7 +148,7 @@ class ParameterServer {
   [[nodiscard]] ClientOptions client_options();
   [[nodiscard]] std::string training() const;
   [[nodiscard]] VariableSpecs specs_of(std::uint32_t group) const;
-  [[nodiscard]] std::vector<Stretch> state_of(std::uint32_t group);
+  [[nodiscard]] std::vector<Blocks> state_of(std::uint32_t group);
   void compare_servers();
   [[nodiscard]] Message create(std::uint32_t group);
   [[nodiscard]] double norm_of_round();
@@ -173,9 +157,9 @@ class ParameterServer {
   void check_push(double samples, double rate, std::span<const Rows> rows) const;
   [[nodiscard]] std::vector<std::int64_t> ids_of(std::uint32_t group,
                                                  std::span<const Rows> rows) const;
-  void say(const std::string& line) const;
-  // After a push: the gradients may be written again. One that is still being sent, once more or to
-  // a server that does not answer, stays as it is, and the next gradients lie elsewhere.
+  void ask_each(Message message);
+  // After a push: makes the gradients writable. While a push is still being sent (again, or to a
+  // server that does not answer), its numbers stay, and the next gradients lie elsewhere.
   void end_loan();
 
   const Tasks tasks_;
@@ -185,7 +169,7 @@ class ParameterServer {
   const bool chief_;
   const std::vector<Piece> pieces_;
   const std::string table_;
-  // On the chief: all that a checkpoint holds.
+  // On the chief: the tensors of a checkpoint.
   std::vector<std::unique_ptr<Parameter>> tables_;
   std::unique_ptr<UpdateRule> own_mirror_;
   UpdateRule* mirror_ = nullptr;
@@ -194,14 +178,15 @@ class ParameterServer {
   std::uint64_t first_step_ = 0;
   std::function<std::string()> saved_;
   std::vector<std::uint64_t> versions_;  // by group, as pulled
-  bool has_compared_ = false;            // what the servers have
-  std::vector<bool> dropped_;            // by group, since the last pull: a push
+  bool has_compared_ = false;            // whether all servers have variables
+  std::vector<bool> dropped_;            // by group: the push since the last pull
   std::uint64_t global_step_ = 0;
   std::uint64_t end_ = 0;
   bool left_ = false;
+  bool is_closed_ = false;
   bool has_pushed_ = false;  // since the last pull
   Loan loan_;                // of gradients
-  Client client_;            // its calls of create() come from this thread
+  Client client_;            // calls create() on this thread
 };
 
 }  // namespace ronde::trainer::server

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a task says and asks beside its pulls and pushes: what its training is, what is looked at
-// before it is sent, what servers have and have counted, and how the tasks of a job end together.
+// A task beside its pulls and pushes: the settings of its training, checks of a push, the servers'
+// state and counts, and the common end of the tasks of a job.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -18,8 +17,10 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// Seconds that the chief waits at the end for workers that are there and make no step.
+// Seconds that the chief waits at the end for workers that are there but make no steps.
 constexpr double kPatience = 600.0;
+// Seconds that a task that ends waits for the servers' acknowledgement.
+constexpr double kConfirms = 5.0;
 
 [[noreturn]] void not_finite(const std::string& name) {
   throw TrainerError("a gradient of '" + name +
@@ -29,7 +30,7 @@ constexpr double kPatience = 600.0;
 
 }  // namespace
 
-// Settings that the tasks of one training have alike.
+// The settings that the tasks of one training have alike.
 std::string ParameterServer::training() const {
   Flags all{{"--mode", text_of(options_.mode)},
             {"--backup_workers", std::to_string(options_.mode.backup_workers)},
@@ -76,21 +77,19 @@ void ParameterServer::check_push(double samples, double rate, std::span<const Ro
                        number_text(rate) + ": both must be finite, and samples not below 0");
   }
   check_rows(rows, true);
-  if (samples == 0.0) return;  // what lies there counts for nothing
+  if (samples == 0.0) return;  // the gradients are not used
   for (Parameter* const one : parameters_) {
     if (!all_finite(one->gradient())) not_finite(one->name());
   }
 }
 
-// Before a chief creates anything. One that was started again with a server would begin a part of
-// the model anew beside what the others have learned.
+// Before the chief creates variables: a chief that was started again together with a server would
+// begin a part of the model anew beside the others' learned parts.
 void ParameterServer::compare_servers() {
   std::vector<ServerCounts> counts;
+  counts.reserve(servers_);
   for (std::uint32_t group = 0; group < servers_; ++group) {
-    Message message;
-    message.kind = Kind::kStatus;
-    message.group = group;
-    counts.push_back(counts_of(client_.ask(message).text));
+    counts.push_back(ServerCounts::of(client_.ask(make_message(Kind::kStatus, group)).text));
   }
   const auto furthest = std::ranges::max_element(counts, {}, &ServerCounts::global_step);
   const auto empty = std::ranges::find(counts, false, &ServerCounts::created);
@@ -100,7 +99,8 @@ void ParameterServer::compare_servers() {
                            std::to_string(furthest - counts.begin()) + " has those of step " +
                            std::to_string(furthest->global_step);
   if (restored_)
-    return say(text + ": it begins with the checkpoint of step " + std::to_string(first_step_));
+    return options_.say(text + ": it begins with the checkpoint of step " +
+                        std::to_string(first_step_));
   throw TrainerError(text +
                          ", which belong together: there is no checkpoint, so end all tasks and " +
                          "begin anew, with --logdir or --standby on to lose less next time",
@@ -114,23 +114,23 @@ void ParameterServer::restored(std::uint64_t step) {
 }
 
 // In the order of Variables::state().
-std::vector<ParameterServer::Stretch> ParameterServer::state_of(std::uint32_t group) {
+std::vector<ParameterServer::Blocks> ParameterServer::state_of(std::uint32_t group) {
   const std::size_t parameters = parameters_.size();
   const std::size_t values = parameters + options_.statistics.size() + tables_.size();
-  const std::size_t learned = parameters + tables_.size();  // which have moments of each kind
+  const std::size_t learned = parameters + tables_.size();  // each has moments of each kind
   const std::size_t kinds = learned == 0 ? 0 : (tensors_.size() - values) / learned;
-  std::vector<Stretch> stretches;
+  std::vector<Blocks> blocks;
   const auto add_dense = [&](std::size_t first, std::size_t variables) {
     for (const Piece& piece : pieces_) {
       if (piece.server != group || piece.variable >= variables) continue;
       const StateTensor& tensor = tensors_[first + piece.variable];
-      stretches.push_back({tensor.values.data() + piece.first, piece.size, 0, 1});
+      blocks.push_back({tensor.values.data() + piece.first, piece.size, 0, 1});
     }
   };
   const auto add_table = [&](const StateTensor& tensor) {
     const std::size_t width = tensor.shape[1];
-    stretches.push_back({tensor.values.data() + group * width, width, servers_ * width,
-                         rows_on(tensor.shape[0], group, servers_)});
+    blocks.push_back({tensor.values.data() + group * width, width, servers_ * width,
+                      rows_on(tensor.shape[0], group, servers_)});
   };
   add_dense(0, values);
   for (std::size_t i = 0; i < tables_.size(); ++i) add_table(tensors_[values - tables_.size() + i]);
@@ -140,19 +140,16 @@ std::vector<ParameterServer::Stretch> ParameterServer::state_of(std::uint32_t gr
       add_table(tensors_[values + kind * learned + parameters + i]);
     }
   }
-  return stretches;
+  return blocks;
 }
 
 void ParameterServer::state() {
   for (std::uint32_t group = 0; group < servers_; ++group) {
-    Message message;
-    message.kind = Kind::kState;
-    message.group = group;
-    const Message answer = client_.ask(std::move(message));
+    const Message answer = client_.ask(make_message(Kind::kState, group));
     versions_[group] = answer.version;
     if (group == 0) global_step_ = answer.version;
     FloatReader from(answer.floats);
-    for (const Stretch& one : state_of(group)) {
+    for (const Blocks& one : state_of(group)) {
       for (std::size_t i = 0; i < one.count && from.left() >= one.size; ++i) {
         from.read({one.first + i * one.step, one.size});
       }
@@ -164,70 +161,34 @@ void ParameterServer::state() {
     if (all_finite(one.values)) continue;
     throw TrainerError("not every number of '" + one.name + "' on the servers is finite at step " +
                            std::to_string(global_step_) +
-                           ": it is not saved, so that the checkpoints of before stay; go on from "
-                           "the newest with a smaller learning rate",
+                           ": it is not saved, and the earlier checkpoints stay; go on from the "
+                           "newest with a smaller learning rate",
                        kExitConfiguration);
   }
 }
 
-std::string ServerCounts::staleness_text() const {
-  std::string text;
-  for (std::size_t i = 0; i < staleness.size(); ++i) {
-    if (staleness[i] == 0) continue;
-    text += (text.empty() ? "" : ",") + std::to_string(i) +
-            (i + 1 == staleness.size() ? "+:" : ":") + std::to_string(staleness[i]);
-  }
-  return text;
-}
-
 ServerCounts ParameterServer::counts() {
-  Message message;
-  message.kind = Kind::kStatus;
-  const ServerCounts counts = counts_of(client_.ask(message).text);
+  ServerCounts counts = ServerCounts::of(client_.ask(make_message(Kind::kStatus)).text);
   end_ = std::max(end_, counts.end);
   global_step_ = std::max(global_step_, counts.global_step);
   return counts;
 }
 
-void ParameterServer::say_end(std::uint64_t end) {
-  end_ = std::max(end_, end);
-  // The first server last: whoever hears it there hears it everywhere.
-  for (std::uint32_t group = servers_; group-- > 0;) {
-    Message message;
-    message.kind = Kind::kStop;
-    message.group = group;
-    message.version = end_;
-    (void)client_.ask(std::move(message));
-  }
+// The first server last: tasks ask it for counts, and so all servers know the news before them.
+void ParameterServer::ask_each(Message message) {
+  for (message.group = servers_; message.group-- > 0;) (void)client_.ask(message);
 }
 
-ServerCounts ParameterServer::counts_of(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
-  ServerCounts counts;
-  counts.global_step = json.at("version");
-  counts.steps_by_worker = json.at("steps").get<std::vector<std::uint64_t>>();
-  counts.dropped_by_worker = json.at("dropped").get<std::vector<std::uint64_t>>();
-  counts.staleness = json.at("staleness").get<Histogram>();
-  counts.there = json.at("there");
-  counts.expected = json.at("expected");
-  counts.most_ahead = json.at("most_ahead");
-  counts.lost = json.at("lost").get<std::vector<std::string>>();
-  counts.chief_is_heard = json.at("chief");
-  counts.closed = json.at("closed");
-  counts.created = json.at("created");
-  counts.end = json.at("end");
-  return counts;
+void ParameterServer::say_end(std::uint64_t end) {
+  end_ = std::max(end_, end);
+  Message message = make_message(Kind::kStop);
+  message.version = end_;
+  ask_each(std::move(message));
 }
 
 void ParameterServer::leave() {
   left_ = true;
-  // The first server last: once that one says that all are done, the chief closes the job.
-  for (std::uint32_t group = servers_; group-- > 0;) {
-    Message message;
-    message.kind = Kind::kBye;
-    message.group = group;
-    (void)client_.ask(std::move(message));
-  }
+  ask_each(make_message(Kind::kBye));
 }
 
 void ParameterServer::wait_for(std::uint64_t end) {
@@ -235,33 +196,31 @@ void ParameterServer::wait_for(std::uint64_t end) {
   double heard = steady_seconds();
   bool said = false;
   while (true) {
-    Message message;
-    message.kind = Kind::kStatus;
-    const auto answer = client_.try_ask(message, options_.deadline);
+    const auto answer = client_.try_ask(make_message(Kind::kStatus), options_.deadline);
     if (client_.closed()) return;
     if (!answer || answer->kind != Kind::kCounts) {
-      throw TrainerError("ps 0 has not answered for " + seconds + ", nor said that the chief has " +
-                         "closed the job: look whether the chief has kept the last state");
+      throw TrainerError("ps 0 has not answered for " + seconds + ", and this task does not know " +
+                         "whether the chief has saved the last state: look at the chief's output");
     }
-    const ServerCounts now = counts_of(answer->text);
+    const ServerCounts now = ServerCounts::of(answer->text);
     end_ = std::max(end_, now.end);
     if (now.closed || end_ >= end) return;
     if (now.chief_is_heard) heard = steady_seconds();
     const double silence = steady_seconds() - heard;
     if (silence > options_.deadline) {
       throw TrainerError("the chief has not been heard for " + seconds +
-                         ": nobody has kept the last state, so start all tasks again");
+                         ": the last state may be lost, so start all tasks again");
     }
     if (silence > 1.0 && !std::exchange(said, true)) {
-      say(text_of(tasks_.self()) + " is done, and the chief, which keeps the last state, is not " +
-          "heard: it waits for at most " + seconds);
+      options_.say(text_of(tasks_.self()) + " is done, and waits for at most " + seconds +
+                   " for the chief, which saves the last state and is not heard");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
 ServerCounts ParameterServer::wait_for_workers() {
-  // Those who stop without a word are gone after worker_timeout.
+  // A worker that dies is gone after worker_timeout.
   ServerCounts last = counts();
   double news = steady_seconds();
   while (last.there > 0 || last.expected > 0) {
@@ -270,22 +229,27 @@ ServerCounts ParameterServer::wait_for_workers() {
     if (now.global_step != last.global_step || now.there != last.there) news = steady_seconds();
     last = std::move(now);
     if (steady_seconds() - news < kPatience) continue;
-    say(std::to_string(last.there) + " workers are there, but have made no step for " +
-        std::to_string(static_cast<long>(kPatience)) + " s: the chief goes on without them");
+    options_.say(std::to_string(last.there) + " workers are there, but have made no step for " +
+                 std::to_string(static_cast<long>(kPatience)) +
+                 " s: the chief goes on without them");
     break;
   }
   return last;
 }
 
 void ParameterServer::close() {
-  for (std::uint32_t group = 0; group < servers_; ++group) {
-    Message message;
-    message.kind = Kind::kClose;
-    message.group = group;
-    if (!client_.try_ask(std::move(message), 5.0)) {
-      say("ps " + std::to_string(group) + " did not say that it ends: it does so by itself");
-    }
+  is_closed_ = true;
+  if (const auto silent = client_.tell_all(make_message(Kind::kClose), kConfirms)) {
+    options_.say("ps " + std::to_string(*silent) +
+                 " has not confirmed that it ends: it ends by itself");
   }
+}
+
+void ParameterServer::fail(const std::string& error, int exit_code) {
+  if (std::exchange(is_closed_, true)) return;
+  Message message = make_message(chief_ ? Kind::kClose : Kind::kBye, 0, chief_ ? error : "");
+  message.version = static_cast<std::uint64_t>(exit_code);
+  if (chief_ || tasks_.role == Role::kEvaluator) (void)client_.tell_all(message, kConfirms);
 }
 
 ServerCounts ParameterServer::finish() {
@@ -293,7 +257,7 @@ ServerCounts ParameterServer::finish() {
   if (!chief_) return wait_for(UINT64_MAX), ServerCounts{};
   const ServerCounts last = wait_for_workers();
   for (const std::string& one : last.lost) {
-    say(one + " was lost before it was done: what it had still to learn is not learned");
+    options_.say(one + " was lost before it was done: its remaining samples are not learned");
   }
   pull();
   close();

@@ -2,7 +2,6 @@
 #include "bindings/trainer/server/placement.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "bindings/trainer/tensor/errors.h"
 
@@ -13,14 +12,12 @@ Partition partition_of(const std::string& text) {
   if (text == "whole") return {};
   const std::size_t equals = text.find('=');
   const std::string kind = text.substr(0, equals);
-  Partition partition;
-  const char* const end = text.data() + text.size();
-  const char* const begin = equals == std::string::npos ? end : text.data() + equals + 1;
-  const auto [stop, error] = std::from_chars(begin, end, partition.amount);
-  const bool counts = error == std::errc() && stop == end && partition.amount > 0;
-  if (counts && kind == "fixed") return {How::kFixed, partition.amount};
-  if (counts && kind == "min") return {How::kMinSize, partition.amount};
-  if (counts && kind == "max") return {How::kMaxSize, partition.amount};
+  const auto amount =
+      number_of<std::size_t>(equals == std::string::npos ? "" : text.substr(equals + 1))
+          .value_or(0);
+  if (amount > 0 && kind == "fixed") return {How::kFixed, amount};
+  if (amount > 0 && kind == "min") return {How::kMinSize, amount};
+  if (amount > 0 && kind == "max") return {How::kMaxSize, amount};
   throw TrainerError(
       "there is no partition '" + text + "': use whole, fixed=<parts>, min=<bytes> or max=<bytes>",
       kExitConfiguration);
@@ -42,7 +39,7 @@ std::vector<Piece> place(std::span<const VariableSpec> variables, std::uint32_t 
       parts = std::min<std::size_t>(servers, bytes / partition.amount);
     }
     if (partition.kind == How::kMaxSize) {
-      // Rows are not cut: as many whole rows as fit.
+      // A row is not cut: a part has as many whole rows as fit.
       const std::size_t row = std::max<std::size_t>(1, bytes / std::max<std::size_t>(1, side));
       const std::size_t rows = std::max<std::size_t>(1, partition.amount / row);
       parts = (side + rows - 1) / rows;
@@ -50,7 +47,7 @@ std::vector<Piece> place(std::span<const VariableSpec> variables, std::uint32_t 
     parts = std::clamp<std::size_t>(parts, 1, std::max<std::size_t>(1, side));
     const std::size_t row = side == 0 ? 0 : elements / side;
     for (std::size_t part = 0; part < parts; ++part) {
-      // The first ones have one row more.
+      // The first parts have one row more.
       const std::size_t begin = part * (side / parts) + std::min(part, side % parts);
       const std::size_t rows = side / parts + (part < side % parts ? 1 : 0);
       Piece piece{i, begin * row, rows * row, variable.shape, variable.name, next};

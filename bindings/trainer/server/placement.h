@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which server has which part of which variable. Pure.
+// Where variables lie: which server has which part of which variable. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace ronde::trainer::server {
 
-// Into how many parts a variable is cut, along its first side.
+// How variables are cut into parts, along the first side.
 struct Partition {
   enum class Kind : std::uint8_t {
     kWhole,
     kFixed,    // `amount` parts
-    kMinSize,  // as many as there are servers, but none of less than `amount` bytes
-    kMaxSize   // none of more than `amount` bytes, where the first side can be cut so often
+    kMinSize,  // a part for each server, but none of less than `amount` bytes
+    kMaxSize   // parts of at most `amount` bytes, or of one row
   };
   Kind kind = Kind::kWhole;
   std::size_t amount = 0;
@@ -27,21 +27,21 @@ struct Partition {
 // "whole", "fixed=2", "min=262144" or "max=1048576". Throws TrainerError.
 [[nodiscard]] Partition partition_of(const std::string& text);
 
-// Elements first to first + size of a variable, on a server.
+// Elements [first, first + size) of a variable, on a server.
 struct Piece {
   std::size_t variable = 0;
   std::size_t first = 0;
   std::size_t size = 0;
   Shape shape;
-  std::string name;  // that of the variable, with "/part_0" where it is cut
+  std::string name;  // the variable's; of a part with "/part_0"
   std::uint32_t server = 0;
 };
 
-// The pieces in order of creation, one server after the other.
+// All pieces, in the order of the variables, on the servers in turn.
 [[nodiscard]] std::vector<Piece> place(std::span<const VariableSpec> variables,
                                        std::uint32_t servers, const Partition& partition);
 
-// Rows of a table on a server: row r is on server r mod servers.
+// How many rows of a table a server has: row r is on server r mod servers.
 [[nodiscard]] std::size_t rows_on(std::size_t rows, std::uint32_t server, std::uint32_t servers);
 
 // A line for each piece: its name, shape and server.

@@ -1,48 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// What parameter servers and workers say to each other, and what each of them does about it. Pure:
-// no socket, no clock, no thread; messages and the time go in, messages come out. A simulation
-// drives it through thousands of schedules with kills, delays, losses and duplicates.
+// How parameter servers and workers answer each other's messages. Pure: no socket, no clock, no
+// thread; messages and the time go in, messages come out. A simulation drives it through thousands
+// of schedules with kills, delays, losses and duplicates.
 //
-// Groups. Server i is the home of group i: the variables (or shards of them) that were placed on
-// it. A push and a pull concern all of a group at once, so that each is one message, and whole.
+// Groups. Server i is the home of group i: the variables (or parts of them) that were placed on
+// it. A push and a pull concern the whole group, so that each is one message and is applied whole.
 //
-// Sequence numbers. A worker has one request at a time under way to a group, and numbers them. A
-// request that was not answered is sent again under its number; a server answers a push that it
-// has counted with the same acknowledgement, and does not count it again. A worker that is started
-// again is a new incarnation (a number drawn at its start), whose numbers begin anew; messages of
-// earlier incarnations count for nothing from then on. Which is the later one a server knows by the
-// order in which it has heard of them: no clock of one host is compared with another's.
+// Sequence numbers. A worker has at most one request under way to each group, and numbers its
+// requests. It sends an unanswered request again under the same number; a server answers a push
+// that it has counted with the same acknowledgement, and does not count it again. A worker that is
+// started again is a new incarnation (a random number), whose numbers begin anew; from then on
+// messages of earlier incarnations are ignored. A server orders incarnations by their arrival: it
+// never compares the clocks of two hosts.
 //
-// Versions. The version of a group counts its updates. A pull brings the version that it has read,
-// a push says to which version its gradient belongs; the difference is its staleness.
+// Versions. The version of a group counts its updates. A pull returns the version that it has read,
+// a push names the version that its gradient belongs to; the difference is the push's staleness.
 //
-// Modes. async: each push is an update. stale=k: likewise, but a pull waits until no worker that is
-// there is more than k steps behind. sync: a push waits for those of all workers of its round (but
-// for the b last ones, with backup workers); their average, by samples, in the order of the
-// workers, is one update, and pulls of workers whose push waits are held until then. stale=0 is
-// sync: nobody may be ahead. A push of an earlier round is dropped, and acknowledged as dropped.
-// A clipped round is applied once a pull brings its norm over all groups, which kNorm asks for.
-// A worker whose push was dropped by some groups pulls those last, once the others have answered:
-// from its pull on a round waits for it, so it must not wait for the round of another group.
+// Modes. async: each push is an update. stale=k: the same, but a pull waits until no worker that is
+// there is more than k steps behind. sync: a push waits for the pushes of all workers of its round
+// (except the last b, with backup workers); their average, by samples, in the order of the workers,
+// is one update, and the pulls of workers whose push waits are held until then. stale=0 is sync. A
+// push of an earlier round is dropped, and acknowledged as dropped. A clipped round is applied once
+// a pull brings its norm over all groups, which the worker has asked for with kNorm. A worker whose
+// push was dropped by some groups pulls those last, after the others have answered: from its pull
+// on a round waits for it, so it must not wait for the round of another group.
 //
-// Members. A worker that was never seen, or is silent for long, is gone: nobody waits for it any
-// more. One that comes back takes the variables as they are, and at least the steps of the slowest.
+// Members. A worker that has never come, or has been silent for long, is gone: no round waits for
+// it. One that comes back takes the variables as they are, and at least the steps of the slowest.
 //
-// Standby. Each request of a group becomes an entry with a number. With a standby, the server sends
-// each entry to the next server, which does the same with it, and answers only what the standby
-// has: whatever a worker was told is there too, and a server that was taken over answers nothing,
-// since its standby no longer confirms it. Who takes over is decided by the chief alone, in views
+// Standby. Each request to a group becomes an entry with a number. With a standby, the server sends
+// each entry to the next server, which applies it too, and answers only what the standby has: so
+// the standby has everything that a worker was told, and a server that was taken over answers
+// nothing, since its standby no longer confirms it. Only the chief decides on takeovers, in views
 // with growing numbers: in a view a server is dead or not, and stays dead. So two servers never
-// both have a group. Without the chief nothing is taken over until it is back, and then it hears
-// from those who live how many entries each has of the server before it; where there are none
-// nothing is taken over. A server that was started again has lost what it had, and is declared dead
-// at once: the chief hears of the other start (from, in each answer), or the server of its standby
-// (which has entries of another start), answers nobody, and says so. As a standby it lacks what was
-// confirmed: the server before it hears of the other start, and goes on without a standby.
+// both have a group. Without the chief there is no takeover; when it is back, the living servers
+// report how many entries each has of the server before it, and without entries there is no
+// takeover. A server that was started again has lost its entries, and is declared dead at once: the
+// chief sees another start in its answers, or the server finds that its standby has entries of
+// another start, answers no request, and reports that. As a standby it lacks the confirmed entries:
+// the server before it sees the other start, and goes on without a standby.
 #pragma once
 
-#include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -55,95 +53,12 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/trainer/server/floats.h"
-#include "bindings/trainer/server/modes.h"
+#include "bindings/trainer/server/messages.h"
 
 namespace ronde::trainer::server {
 
-enum class Role : std::uint8_t { kServer, kWorker, kChief, kEvaluator };
-
-struct Address {
-  Role role = Role::kWorker;
-  std::uint32_t index = 0;
-  std::uint64_t incarnation = 0;  // of a server to which something is sent: 0; else never
-
-  friend auto operator<=>(const Address&, const Address&) = default;
-};
-
-// Settings are lines of a name, a space and a value. The first name to which two texts have
-// different values, with both: "--mode sync" and "--mode async". A name that one of them alone has
-// is no difference: not every task knows all.
-[[nodiscard]] std::optional<std::pair<std::string, std::string>> difference(std::string_view one,
-                                                                            std::string_view other);
-
-// "worker 1".
-[[nodiscard]] std::string text_of(const Address& address);
-
-enum class Kind : std::uint8_t {
-  // From workers and the chief, to the server that has the group.
-  kHello,   // text: the job's settings, which must be the server's, then those of the training,
-            // which must be the chief's; sequence: of the request after
-  kCreate,  // the chief: text: see VariableSpecs; floats: first values
-  kPull,    // ids: see TableRows; weight: the round's squared norm; dropped: it only looks on
-  kPush,    // version, weight, rate; floats: gradients; ids: see TableRows
-  kState,   // all numbers, for a checkpoint
-  kNorm,    // of the round that the sender's push was of, where rounds are clipped
-  kStop,    // version: what is said of the end of a training, which only grows
-  kStatus,  // counts as JSON
-  kBye,     // the worker is done
-  kClose,   // the chief: the job is over; a server: so said the chief
-  kBeat,    // I am there; the chief's bring its view
-  // From servers.
-  kWelcome,
-  kCreated,
-  kValues,    // version; floats; rate: the largest that a kStop has said
-  kAck,       // version; dropped; rate: likewise
-  kNormIs,    // weight: squared, of this group; version: of the round
-  kStates,    // version; floats; text: what they are
-  kCounts,    // text
-  kRefused,   // text: why, in one line; do not try again
-  kNotReady,  // the chief has not created the variables (here) yet
-  kUnknown,   // say hello first
-  kBeatBack,  // the view; dropped: what I had is lost, and my standby has it; version: the entries
-              // that I have of the server before me
-  // Between servers; and a hello, its kWelcome (entry: as of kReplicated), kUnknown and kRefused.
-  kGone,        // an entry alone: worker `sequence` is gone
-  kReplicated,  // all entries up to `entry`
-  // Between a coordinator and workers.
-  kRun,     // text: a step's name and arguments; sequence: of the task
-  kResult,  // text: what it returned
-  kFailed,  // text: what it threw
-};
-inline constexpr auto kLastKind = Kind::kFailed;
-
-struct Message {
-  Kind kind = Kind::kBeat;
-  Address from;
-  Address to;
-  std::uint32_t group = 0;
-  bool dropped = false;
-  std::uint64_t sequence = 0;
-  std::uint64_t version = 0;
-  double weight = 0.0;      // samples behind a push
-  double rate = 0.0;        // learning rate of a push
-  std::uint64_t view = 0;   // its number
-  std::uint64_t dead = 0;   // bit i: server i is dead in this view
-  std::uint64_t entry = 0;  // above 0: an entry of the group's log, which `origin` has asked for
-  Address origin;
-  std::string text;
-  std::vector<std::int64_t> ids;
-  Floats floats;
-};
-using Messages = std::vector<Message>;
-
-// Most servers of a job: what a view can hold.
+// Servers of a job at most: the bits of a view.
 inline constexpr std::uint32_t kMostServers = 64;
-
-// A kStop carries 4 n, for the n-th training from 0, plus one of these; the first two stop rounds.
-enum End : std::uint64_t { kSaysEnded = 1, kSaysStopped = 2, kSaysAllDone = 3, kEnds = 4 };
-
-// Staleness 0 to 62, and all above.
-using Histogram = std::array<std::uint64_t, 64>;
 
 class Variables;
 
@@ -152,20 +67,17 @@ struct ServerOptions {
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
   bool standby = false;
-  bool has_chief = false;       // a task of its own; else worker 0 is it
+  bool has_chief = false;       // a task of its own; otherwise worker 0 is the chief
   std::string job;              // settings that every hello must begin with
   double worker_timeout = 5.0;  // seconds of silence after which a worker is gone
   double start_timeout = 60.0;  // until a worker must have been seen
-  double resend = 1.0;          // of entries to the standby
-  std::uint64_t start = 1;      // another one each time that this server is started
+  double resend = 1.0;          // seconds until an entry is sent to the standby again
+  std::uint64_t start = 1;      // a new number each time that this server is started
 
   [[nodiscard]] bool is_chief(const Address& one) const {
     return one.role == (has_chief ? Role::kChief : Role::kWorker) && one.index == 0;
   }
 };
-
-// An answer, but for whom.
-[[nodiscard]] Message answer_of(Kind kind, std::string text = {});
 
 // A group on one server: its variables, its members and its log.
 class Shard {
@@ -175,39 +87,38 @@ class Shard {
   Shard& operator=(const Shard&) = delete;
   ~Shard();
 
-  // A request, where this is the primary.
+  // A request of a worker or the chief; only the primary handles it.
   void on_request(double now, const Message& message, Messages& out);
-  // What the next server, or that before it, says to this one as its standby or to its standby.
+  // A message of this group's standby or, on the standby, of its primary.
   void on_server(const Message& message, Messages& out);
-  // Whether this is the start of the one before or of the standby that has said hello, or welcome.
+  // Whether this start of a neighbour has said hello, or welcome.
   [[nodiscard]] bool believes(const Address& server) const;
   void on_tick(double now, Messages& out);
   void heard(double now, const Address& from);
-  // Whether it has said hello, and no later one has.
+  // Whether this task has said hello, and no later start of it has.
   [[nodiscard]] bool knows(const Address& from) const;
   void promote(double now);
   void drop_standby(Messages& out);
 
   [[nodiscard]] bool primary() const noexcept { return primary_; }
-  // The standby has more than this start has made: it must take over.
+  // The standby has entries that this start has not made: the standby must take over.
   [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] std::uint64_t entries() const noexcept { return entries_; }
   [[nodiscard]] bool created() const noexcept { return variables_ != nullptr; }
-  [[nodiscard]] bool closed() const noexcept { return closed_; }
-  // Those who are done know that the job is closed.
+  [[nodiscard]] bool closed() const noexcept { return closing_.has_value(); }
+  // The chief's message; none: the job is not closed.
+  [[nodiscard]] const std::optional<Message>& closing() const noexcept { return closing_; }
+  // All tasks that are done know that the job is closed; after an error of the chief, all tasks
+  // that had not come yet know it.
   [[nodiscard]] bool all_told() const;
   [[nodiscard]] const Variables* variables() const noexcept { return variables_.get(); }
-  [[nodiscard]] const Histogram& staleness() const noexcept { return staleness_; }
-  // Pushes that were counted, by worker.
-  [[nodiscard]] std::vector<std::uint64_t> steps() const;
-  // Bytes of a message that this task has reason to send.
+  // The most bytes that a message of this task may have.
   [[nodiscard]] std::size_t most_bytes(const Address& from) const;
-  // Messages that are kept: what bounds memory.
+  // How many messages are kept, which bounds memory.
   [[nodiscard]] std::size_t kept() const;
-  // The steps that the fastest of those who were let go on was ahead, ever.
   [[nodiscard]] std::uint64_t most_ahead() const noexcept { return most_ahead_; }
-  [[nodiscard]] std::string counts() const;
-  // Lines for whoever watches the server, since the last call.
+  [[nodiscard]] ServerCounts counts() const;
+  // Lines for the server's output, since the last call.
   [[nodiscard]] std::vector<std::string> take_news() { return std::exchange(news_, {}); }
 
  private:
@@ -215,26 +126,26 @@ class Shard {
   struct Member {
     Life life = Life::kExpected;
     std::uint64_t incarnation = 0;
-    std::vector<std::uint64_t> starts;  // incarnations in the order in which they were heard of
-    std::uint64_t clock = 0;            // steps; one who joins late takes those of the slowest
+    std::vector<std::uint64_t> starts;  // incarnations, in the order of their arrival
+    std::uint64_t clock = 0;            // steps; a worker that joins late takes the slowest's
     std::uint64_t counted = 0;          // pushes
     std::uint64_t dropped = 0;
-    // Its push was dropped: it may wait for another group now, so no round waits for it until its
-    // next pull, which it sends once it waits for none.
+    // Its push was dropped. It may wait for another group now, so no round waits for it until its
+    // next pull, which it sends once it waits for no group.
     bool excused = false;
     std::uint64_t bye = 0;         // the number of its goodbye
     bool done = false;             // it has said goodbye, and not come back
-    bool told = false;             // that the job is closed
-    bool silent = false;           // as on_tick() has found it, also of one that is gone
-    Message last;                  // the acknowledgement of the last push
+    bool told = false;             // it knows that the job is closed
+    bool silent = false;           // at the last tick; also of a member that is gone
+    Message last;                  // the acknowledgement of its last push
     std::optional<Message> waits;  // a push that waits for its round
     std::optional<Message> held;   // a pull that waits
-    Address address;               // of the one that is, or was, there
+    Address address;               // of its last start
     std::string training;          // its settings
-    std::string unlike;            // why it is no task of the training whose variables are here
-    double heard = 0.0;            // not the same on the standby
-    double contender_since = 0.0;  // a later incarnation says hello
-    std::uint64_t contender = 0;
+    std::string unlike;            // why it does not belong to the training of these variables
+    double heard = 0.0;            // when; differs on the standby
+    double contender_since = 0.0;  // when a later incarnation has said hello,
+    std::uint64_t contender = 0;   // and which one
   };
 
   [[nodiscard]] const Member* member_of(const Address& address) const;
@@ -244,9 +155,9 @@ class Shard {
   [[nodiscard]] std::string name_of(const Member& member) const;
   [[nodiscard]] std::string unlike(const Address& from, std::string_view training) const;
   [[nodiscard]] bool is_stranger(const Message& message, Messages& out);
-  // What a hello says of the training, after the job.
+  // The training's settings in a hello: all after the job's.
   [[nodiscard]] std::string training_of(const std::string& hello) const;
-  // Why a push or pull is refused; empty: it is not.
+  // Why a push or pull is refused; empty: it is accepted.
   std::string wrong_with(const Message& message);
   void on_hello(double now, const Message& message, Messages& out);
   static void heard_of(Member& member, std::uint64_t start);
@@ -256,6 +167,8 @@ class Shard {
   void on_replicated(const Message& message, Messages& out);
   [[nodiscard]] std::uint32_t next() const { return (options_.index + 1) % options_.servers; }
   [[nodiscard]] Message hello_to_standby() const;
+  [[nodiscard]] Message closing_to(const Address& to) const;
+  [[nodiscard]] Message answer_to(const Message& message, Kind kind, std::string text = {}) const;
   void log(const Message& request, Messages& out);
   void apply(const Message& entry);
   void create(const Member& member, const Message& entry);
@@ -268,15 +181,15 @@ class Shard {
   void advance();
   [[nodiscard]] std::uint64_t slowest() const;
   [[nodiscard]] bool may_go_on(const Member& member) const;
-  void reply(const Message& request, Message answer);
+  Message reply(const Message& request, Message answer);
   void release(Messages& out);
 
   const ServerOptions& options_;
   const std::uint32_t group_;
   bool primary_;
   bool has_standby_;
-  bool closed_ = false;
-  std::uint64_t end_ = 0;  // that a kStop has said
+  std::optional<Message> closing_;
+  std::uint64_t end_ = 0;  // the largest version that a kStop had
   ModeOptions mode_;
   std::string training_;  // settings of the chief that has created the variables
   std::unique_ptr<Variables> variables_;
@@ -284,21 +197,21 @@ class Shard {
   Histogram staleness_{};
   std::uint64_t most_ahead_ = 0;
   std::optional<double> pending_rate_;  // of a clipped round that is still to be applied
-  double norm_ = 0.0;                   // of the last one, squared
+  double norm_ = 0.0;                   // of the last clipped round, squared
   std::uint64_t entries_ = 0;           // made, or applied by the standby
   std::uint64_t confirmed_ = 0;         // by the standby
   bool lost_ = false;
-  Address neighbour_;                // the standby, or the one whose standby this is
-  std::set<std::uint64_t> earlier_;  // starts of it, and this one
+  Address neighbour_;                // the standby or, on the standby, the primary
+  std::set<std::uint64_t> earlier_;  // all starts of the neighbour so far
   bool is_refused_ = false;          // by the standby
   std::deque<Message> unconfirmed_;
   double sent_ = 0.0;
-  std::deque<Message> answers_;  // Message::entry: what the standby must have first
+  std::deque<Message> answers_;  // Message::entry: the entry that the standby must have first
   double started_ = -1.0;
   std::vector<std::string> news_;
 };
 
-// All of a server process: its own group, and the one before as a standby.
+// A server process: its own group, and that of the server before it as its standby.
 class ServerState {
  public:
   explicit ServerState(ServerOptions options);
@@ -306,14 +219,16 @@ class ServerState {
   Messages on_message(double now, const Message& message);
   Messages on_tick(double now);
 
-  // The chief has closed the job.
+  // The chief has closed the job, or has ended with an error.
   [[nodiscard]] bool closed() const;
+  // Throws TrainerError where the chief has ended with an error.
+  void require_no_error() const;
   [[nodiscard]] bool all_told() const;
   [[nodiscard]] std::vector<std::string> take_news();
-  // In the newest view this server is dead, and another has its group.
+  // In the newest view this server is dead, and another one has its group.
   [[nodiscard]] bool deposed() const { return ((dead_ >> options_.index) & 1U) != 0; }
   [[nodiscard]] std::size_t most_bytes(const Address& from) const;
-  // When anybody was heard last.
+  // When the last message came.
   [[nodiscard]] double last_heard() const noexcept { return last_heard_; }
   [[nodiscard]] const Shard* shard(std::uint32_t group) const;
   [[nodiscard]] const ServerOptions& options() const noexcept { return options_; }
@@ -333,35 +248,36 @@ struct WorkerOptions {
   Address self;
   std::uint32_t servers = 1;
   bool standby = false;
-  bool decides = false;  // the chief: it declares servers dead
+  bool decides = false;  // this is the chief, which declares servers dead
   std::string job;
   std::string training{};       // settings
   double beat = 0.5;            // seconds between signs of life
-  double resend = 1.0;          // until a request is sent again; twice as long each time
+  double resend = 1.0;          // seconds until a request is sent again; doubled each time
   double server_timeout = 3.0;  // of silence, after which the chief declares a server dead
 };
 
-// The side of a worker, or of the chief.
+// A worker's, the chief's or an evaluator's requests.
 class WorkerState {
  public:
   explicit WorkerState(WorkerOptions options);
 
-  // A request to a group, which must have none under way. Numbers it.
+  // Numbers and sends a request to a group, which must have none under way.
   void request(double now, Message message, Messages& out);
   [[nodiscard]] bool is_under_way(std::uint32_t group) const;
-  // The answer to the last request, once it is there.
+  // The answer to the last request, once it has come.
   std::optional<Message> take_answer(std::uint32_t group);
-  // The chief has closed the job: nobody answers any more.
-  [[nodiscard]] bool closed() const noexcept { return closed_; }
-  // Gives a request up.
+  // The chief has closed the job: no server answers any more. Throws TrainerError where the chief
+  // has ended with an error.
+  [[nodiscard]] bool closed() const;
+  // Gives up a request.
   void forget(std::uint32_t group) { groups_.at(group).request.reset(); }
 
   Messages on_message(double now, const Message& message);
   Messages on_tick(double now);
 
-  // The server that has this group in this worker's view; none: all who had it are dead.
+  // The server that has this group in this worker's view; none: it is dead, and so is its standby.
   [[nodiscard]] std::optional<std::uint32_t> home(std::uint32_t group) const;
-  // The server has lost, or never had, the variables of this group.
+  // The server does not have the variables of this group.
   [[nodiscard]] bool is_empty(std::uint32_t group) const { return groups_.at(group).empty; }
   [[nodiscard]] double heard(std::uint32_t server) const { return heard_.at(server); }
   [[nodiscard]] std::uint64_t dead() const noexcept { return dead_; }
@@ -387,9 +303,9 @@ class WorkerState {
   const WorkerOptions options_;
   std::vector<Group> groups_;
   std::vector<double> heard_;
-  std::vector<std::set<std::uint64_t>> starts_;  // that were heard, of servers
-  std::vector<std::uint64_t> held_;  // by server: the entries that it has of the one before it
-  bool closed_ = false;
+  std::vector<std::set<std::uint64_t>> starts_;  // by server: all so far
+  std::vector<std::uint64_t> held_;  // by server: the entries that it has of the server before it
+  std::optional<Message> closing_;
   double began_ = -1.0;
   double ticked_ = -1.0;
   double beat_ = -1e9;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of a server process: which messages are for which group, and the chief's views.
+// A server process: which group a message is for, and the chief's views.
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
@@ -21,6 +20,21 @@ std::string text_of(const Address& address) {
     default:
       return "worker " + std::to_string(address.index);
   }
+}
+
+Message make_message(Kind kind, std::uint32_t group, std::string text) {
+  Message message;
+  message.kind = kind;
+  message.group = group;
+  message.text = std::move(text);
+  return message;
+}
+
+void require_no_error(const Message& closing, const Address& self) {
+  if (closing.text.empty()) return;
+  const auto code = std::clamp<std::uint64_t>(closing.version, kExitFailure, 255);
+  throw TrainerError(text_of(self) + " ends: the chief has ended with an error: " + closing.text,
+                     static_cast<int>(code));
 }
 
 std::optional<std::pair<std::string, std::string>> difference(std::string_view one,
@@ -48,14 +62,9 @@ ModeOptions mode_of(const std::string& text) {
   constexpr std::string_view kStale = "stale=";
   if (text == "sync") return {.mode = Mode::kSync};
   if (text == "async") return {.mode = Mode::kAsync};
-  std::uint64_t bound = 0;
   if (text.starts_with(kStale)) {
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kStale.size(), end, bound);
-    if (error == std::errc() && stop == end && text.size() > kStale.size()) {
-      if (bound == 0) return {.mode = Mode::kSync};
-      return {.mode = Mode::kStale, .bound = bound};
-    }
+    const auto bound = number_of<std::uint64_t>(text.substr(kStale.size()));
+    if (bound) return {.mode = *bound == 0 ? Mode::kSync : Mode::kStale, .bound = *bound};
   }
   throw TrainerError("there is no mode '" + text + "': use sync, async or stale=k, such as stale=2",
                      kExitConfiguration);
@@ -82,6 +91,14 @@ const Shard* ServerState::shard(std::uint32_t group) const {
 bool ServerState::closed() const {
   return std::ranges::all_of(
       shards_, [](const auto& one) { return !one.second->primary() || one.second->closed(); });
+}
+
+void ServerState::require_no_error() const {
+  for (const auto& [group, one] : shards_) {
+    if (one->closing()) {
+      server::require_no_error(*one->closing(), {Role::kServer, options_.index, 0});
+    }
+  }
 }
 
 bool ServerState::all_told() const {
@@ -111,8 +128,7 @@ Messages ServerState::on_message(double now, const Message& message) {
   Shard* const shard = found == shards_.end() ? nullptr : found->second.get();
   if (message.kind == Kind::kBeat) {
     for (const auto& [group, one] : shards_) one->heard(now, message.from);
-    Message answer;
-    answer.kind = Kind::kBeatBack;
+    Message answer = make_message(Kind::kBeatBack);
     answer.to = message.from;
     answer.dropped = shards_.at(options_.index)->lost();
     const std::uint32_t before = (options_.index + options_.servers - 1) % options_.servers;
@@ -120,7 +136,7 @@ Messages ServerState::on_message(double now, const Message& message) {
     if (held != nullptr && !held->primary()) answer.version = held->entries();
     out.push_back(std::move(answer));
   } else if (shard == nullptr || deposed()) {
-    // The sender's view is another one: it will hear of the newest, or I shall.
+    // The sender has another view: one of the two learns of the newer one soon.
   } else if (message.from.role == Role::kServer) {
     shard->on_server(message, out);
   } else if (message.entry == 0 && message.kind <= Kind::kClose) {
@@ -149,9 +165,9 @@ Messages ServerState::on_tick(double now) {
 }
 
 void ServerState::take_view(double now, const Message& message, Messages& out) {
-  // Without standbys no view has a dead server; and who is no chief and no server has none to tell.
+  // Without standbys no view has a dead server; only the chief and servers spread views.
   if (message.view <= view_ || !options_.standby || options_.servers < 2) return;
-  // One that was started again, and has nothing, must hear that another has its group.
+  // A server that was started again, without variables, must learn that another has its group.
   const bool known = !shards_.at(options_.index)->created() ||
                      std::ranges::any_of(shards_, [&message](const auto& one) {
                        return one.second->knows(message.from);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group on one server: what is applied when, and what the standby has of it. The standby applies
-// the same entries in the same order, so that everything that decides about them is in apply() and
-// below, and reads no clock. Which requests become entries is in shard_requests.cc.
+// A group on one server: its log, and the effect of its entries. The standby applies the same
+// entries in the same order, so that apply() and all that it calls read no clock. shard_requests.cc
+// decides which requests become entries.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,7 +16,7 @@ namespace ronde::trainer::server {
 
 namespace {
 
-constexpr std::size_t kMostStarts = 64;  // of a task, that are known; the oldest are forgotten
+constexpr std::size_t kMostStarts = 64;  // that are remembered of a task: the newest
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Shard::Shard(const ServerOptions& options, std::uint32_t group, bool primary)
       primary_(primary),
       has_standby_(primary && options.standby && options.servers > 1),
       members_(options.workers + 2U) {
-  // The last two are the chief and an evaluator beside the workers, for whom nobody waits.
+  // The last two are a chief and an evaluator beside the workers: no round waits for them.
   for (std::uint32_t i = 0; i < members_.size(); ++i) {
     members_[i].address = {Role::kWorker, i, 0};
     if (i < options.workers) continue;
@@ -85,7 +85,7 @@ void Shard::promote(double now) {
   started_ = now;
   for (Member& member : members_) {
     member.heard = now;
-    member.held.reset();  // it is asked again
+    member.held.reset();  // the worker sends it again
   }
 }
 
@@ -105,13 +105,12 @@ void Shard::on_tick(double now, Messages& out) {
     const bool never_seen =
         member.life == Life::kExpected && now - started_ > options_.start_timeout;
     if (!silent && !never_seen) continue;
-    Message gone;
-    gone.kind = Kind::kGone;
+    Message gone = make_message(Kind::kGone);
     gone.sequence = i;
     news_.push_back(
         name_of(member) + (silent ? " has not been heard for " : " has not come within ") +
         std::to_string(std::lround(silent ? options_.worker_timeout : options_.start_timeout)) +
-        " s: nobody waits for it any more" +
+        " s: the others go on without it" +
         (options_.is_chief(member.address) ? ", and nothing is saved" : ""));
     log(gone, out);
   }
@@ -121,13 +120,13 @@ void Shard::on_tick(double now, Messages& out) {
   out.insert(out.end(), unconfirmed_.begin(), unconfirmed_.end());
 }
 
-void Shard::reply(const Message& request, Message answer) {
-  if (!primary_) return;
+Message Shard::reply(const Message& request, Message answer) {
   answer.to = request.origin;
   answer.group = group_;
   answer.sequence = request.sequence;
   answer.entry = entries_;
-  answers_.push_back(std::move(answer));
+  if (primary_) answers_.push_back(answer);
+  return answer;
 }
 
 void Shard::apply(const Message& entry) {
@@ -136,7 +135,7 @@ void Shard::apply(const Message& entry) {
     return advance();
   }
   Member* const member = member_of(entry.origin);
-  if (member == nullptr) return;  // a server never makes such an entry
+  if (member == nullptr) return;  // no primary makes such an entry
   switch (entry.kind) {
     case Kind::kHello:
       join(entry);
@@ -152,31 +151,31 @@ void Shard::apply(const Message& entry) {
         variables_->apply(*std::exchange(pending_rate_, {}), entry.weight);
       }
       member->held = entry;
-      member->excused = false;  // it waits for no other group any more
+      member->excused = false;  // it waits for no other group now
       break;
     case Kind::kPush:
       take_push(entry);
       break;
     case Kind::kState: {
-      Message answer = answer_of(Kind::kStates, counts());
+      Message answer = make_message(Kind::kStates);
       answer.version = variables_->version();
       answer.floats = variables_->whole();
       reply(entry, std::move(answer));
       break;
     }
     case Kind::kStatus:
-      member->told = member->told || closed_;
-      reply(entry, answer_of(Kind::kCounts, counts()));
+      member->told = member->told || closed();
+      reply(entry, make_message(Kind::kCounts, group_, counts().text()));
       break;
     case Kind::kStop:
       hear_end(entry.version);
-      reply(entry, answer_of(Kind::kAck));
+      reply(entry, make_message(Kind::kAck));
       break;
     case Kind::kBye:
       leave(*member);
       member->bye = entry.sequence;
       member->done = true;
-      reply(entry, answer_of(Kind::kAck));
+      reply(entry, make_message(Kind::kAck));
       break;
     default:
       break;
@@ -193,9 +192,9 @@ void Shard::create(const Member& member, const Message& entry) {
       training_ = member.training;
       for (Member& one : members_) one.unlike = unlike(one.address, one.training);
     }
-    reply(entry, answer_of(Kind::kCreated));
+    reply(entry, make_message(Kind::kCreated));
   } catch (const std::exception& error) {
-    reply(entry, answer_of(Kind::kRefused, error.what()));
+    reply(entry, make_message(Kind::kRefused, group_, error.what()));
   }
 }
 
@@ -212,11 +211,14 @@ void Shard::join(const Message& entry) {
     member.excused = false;
     member.held.reset();
   }
-  Message answer = answer_of(Kind::kWelcome);
+  Message answer = make_message(Kind::kWelcome);
   answer.dropped = !created();
-  // A hello that was on its way for longer than a goodbye.
-  if (member.bye > 0 && entry.sequence <= member.bye) return reply(entry, std::move(answer));
-  // It takes the variables as they are, and so must not hold up those who are further.
+  // The hello was on its way for longer than a later goodbye.
+  if (member.bye > 0 && entry.sequence <= member.bye) {
+    reply(entry, std::move(answer));
+    return;
+  }
+  // It takes the variables as they are, and must not hold up the workers that are further.
   if (member.life == Life::kGone) {
     const std::uint64_t others = slowest();
     if (others != std::numeric_limits<std::uint64_t>::max()) {
@@ -254,7 +256,7 @@ void Shard::take_push(const Message& entry) {
     ++member.dropped;
     member.excused = true;
   } else if (mode_.mode != Mode::kSync && entry.weight == 0.0) {
-    ++member.clock;  // a step without samples: there is nothing to count or to apply
+    ++member.clock;  // a step without samples is neither counted nor applied
   } else {
     ++member.clock;
     ++member.counted;
@@ -268,15 +270,11 @@ void Shard::take_push(const Message& entry) {
       variables_->update({&push, 1}, entry.rate * scale);
     }
   }
-  Message answer = answer_of(Kind::kAck);
+  Message answer = make_message(Kind::kAck);
   answer.dropped = late;
   answer.rate = static_cast<double>(end_);
   answer.version = variables_->version();
-  answer.to = entry.origin;
-  answer.group = group_;
-  answer.sequence = entry.sequence;
-  member.last = answer;
-  reply(entry, std::move(answer));
+  member.last = reply(entry, std::move(answer));
 }
 
 std::uint64_t Shard::slowest() const {
@@ -291,8 +289,8 @@ bool Shard::may_go_on(const Member& member) const {
   const auto at = static_cast<std::size_t>(&member - members_.data());
   if (!created()) return false;
   if (at >= options_.workers || mode_.mode == Mode::kAsync) return true;
-  // Where an earlier incarnation has pushed to some groups alone, this one must not wait for one
-  // round while others wait for its push to another group.
+  // An earlier incarnation may have pushed to some groups only: this one must not wait for their
+  // rounds while other workers wait for its push to another group.
   if (mode_.mode == Mode::kSync) {
     return !member.waits || member.waits->origin.incarnation != member.incarnation;
   }
@@ -303,7 +301,7 @@ bool Shard::has_stopped() const {
   return mode_.mode == Mode::kSync && end_ % kEnds != 0 && end_ % kEnds != kSaysAllDone;
 }
 
-// What waits for its round, which does not end any more, is dropped.
+// Drops the pushes that wait for a round, since no round ends any more.
 void Shard::hear_end(std::uint64_t end) {
   end_ = std::max(end_, end);
   if (!has_stopped()) return;
@@ -324,10 +322,10 @@ void Shard::end_round(const std::vector<const Message*>& pushes) {
   pending_rate_ = rate;
 }
 
-// Ends the round where all are there, then lets go those who may.
+// Ends the round if it is complete, then answers the pulls that need not wait any more.
 void Shard::advance() {
   if (created() && mode_.mode == Mode::kSync) {
-    // The first of all but `backup_workers` are a round; or those who are left, if that is less.
+    // A round is complete with the pushes of all but `backup_workers`, or of all that are there.
     std::vector<const Message*> pushes;
     bool all_are_here = true;
     for (std::size_t i = 0; i < options_.workers; ++i) {
@@ -348,7 +346,7 @@ void Shard::advance() {
       most_ahead_ = std::max(most_ahead_, member.clock - std::min(member.clock, slowest()));
     }
     const bool asks_norm = member.held->kind == Kind::kNorm;
-    Message answer = answer_of(asks_norm ? Kind::kNormIs : Kind::kValues);
+    Message answer = make_message(asks_norm ? Kind::kNormIs : Kind::kValues);
     answer.rate = static_cast<double>(end_);
     answer.version = variables_->version();
     answer.weight = norm_;

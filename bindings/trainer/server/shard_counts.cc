@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of a group and its members: counts, names, and why a task is not of this training.
+// A group's reports about its members: counts, names, and why a task is not of this training.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -18,14 +18,16 @@ std::string Shard::name_of(const Member& member) const {
   return text_of(address) + (options_.is_chief(address) ? ", the chief," : "");
 }
 
-// Only the first server is asked.
+// Tasks ask the first server only.
 bool Shard::all_told() const {
-  return group_ != 0 || std::ranges::all_of(members_, [this](const Member& one) {
+  const bool failed = closing_ && !closing_->text.empty();
+  return group_ != 0 || std::ranges::all_of(members_, [this, failed](const Member& one) {
+           if (failed) return one.told || one.life != Life::kExpected;
            return !one.done || one.told || one.silent || options_.is_chief(one.address);
          });
 }
 
-// Why a task with these settings of the training has no part in that of the variables here.
+// Why a task with these settings does not belong to the training of these variables.
 std::string Shard::unlike(const Address& from, std::string_view training) const {
   const auto differs = created() ? difference(training_, training) : std::nullopt;
   if (!differs) return {};
@@ -35,16 +37,9 @@ std::string Shard::unlike(const Address& from, std::string_view training) const 
          "training first";
 }
 
-std::vector<std::uint64_t> Shard::steps() const {
-  std::vector<std::uint64_t> steps;
-  steps.reserve(options_.workers);
-  for (std::size_t i = 0; i < options_.workers; ++i) steps.push_back(members_[i].counted);
-  return steps;
-}
-
-// A hello, whose settings name each variable; those who are in may push gradients, and rows, each
-// of which may come more than once. Only the chief, or the server before this one, creates
-// variables.
+// A stranger's message is a hello, whose settings name each variable. Members push gradients, and
+// rows, each of which may come more than once. Only the chief, or the primary of this standby,
+// creates variables.
 std::size_t Shard::most_bytes(const Address& from) const {
   constexpr std::size_t kOfStrangers = std::size_t{1} << 22U;
   constexpr std::size_t kOfRows = std::size_t{1} << 28U;
@@ -62,32 +57,45 @@ std::size_t Shard::kept() const {
   return count;
 }
 
-std::string Shard::counts() const {
-  std::vector<std::uint64_t> dropped;
-  std::vector<std::string> lost;
+ServerCounts Shard::counts() const {
   const Member& chief = members_[options_.has_chief ? options_.workers : 0];
-  std::uint32_t there = 0;
-  std::uint32_t expected = 0;
+  ServerCounts counts;
+  counts.global_step = variables_ ? variables_->version() : 0;
+  counts.staleness = staleness_;
+  counts.most_ahead = most_ahead_;
+  counts.chief_is_heard = !chief.silent;
+  counts.closed = closed();
+  counts.end = end_;
+  counts.created = created();
   for (std::size_t i = 0; i < options_.workers; ++i) {
-    dropped.push_back(members_[i].dropped);
-    if (members_[i].life == Life::kGone && !members_[i].done) lost.push_back(name_of(members_[i]));
-    there += members_[i].life == Life::kThere ? 1U : 0U;
-    expected += members_[i].life == Life::kExpected ? 1U : 0U;
+    const Member& one = members_[i];
+    counts.steps_by_worker.push_back(one.counted);
+    counts.dropped_by_worker.push_back(one.dropped);
+    if (one.life == Life::kGone && !one.done) counts.lost.push_back(name_of(one));
+    counts.there += one.life == Life::kThere ? 1U : 0U;
+    counts.expected += one.life == Life::kExpected ? 1U : 0U;
   }
-  there += members_[options_.workers + 1U].life == Life::kThere ? 1U : 0U;  // an evaluator
-  return nlohmann::json{{"version", variables_ ? variables_->version() : 0},
-                        {"steps", steps()},
-                        {"dropped", dropped},
-                        {"staleness", staleness_},
-                        {"there", there},
-                        {"lost", lost},
-                        {"chief", !chief.silent},
-                        {"closed", closed_},
-                        {"end", end_},
-                        {"created", created()},
-                        {"expected", expected},
-                        {"most_ahead", most_ahead_}}
-      .dump();
+  const Member& evaluator = members_[options_.workers + 1U];
+  counts.there += evaluator.life == Life::kThere ? 1U : 0U;
+  return counts;
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ServerCounts, global_step, steps_by_worker, dropped_by_worker,
+                                   staleness, there, expected, most_ahead, lost, chief_is_heard,
+                                   closed, end, created)
+
+std::string ServerCounts::text() const { return nlohmann::json(*this).dump(); }
+
+ServerCounts ServerCounts::of(const std::string& text) { return nlohmann::json::parse(text); }
+
+std::string ServerCounts::staleness_text() const {
+  std::string text;
+  for (std::size_t i = 0; i < staleness.size(); ++i) {
+    if (staleness[i] == 0) continue;
+    text += (text.empty() ? "" : ",") + std::to_string(i) +
+            (i + 1 == staleness.size() ? "+:" : ":") + std::to_string(staleness[i]);
+  }
+  return text;
 }
 
 }  // namespace ronde::trainer::server

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server does with a request before it becomes an entry of the log: who is let in, what is
-// refused, and what was answered already; and what it and its neighbours say to each other. It may
-// read the clock, since the standby sees none of it.
+// How a server handles a request before the log: it lets tasks in, refuses requests, and answers
+// repeated ones; and the messages between a server and its neighbours. This code may read the
+// clock, since the standby does not run it.
 #include <algorithm>
 #include <utility>
 
@@ -12,14 +12,14 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// Parts of worker_timeout: after so long a silence a later start of a task takes its place; where
-// the earlier one is heard for so long after that, both run. (What a dead one has sent may come
-// late.)
+// Shares of worker_timeout. After the first one without a message, a later start of a task takes
+// its place; if the earlier start is heard until the second one after that, both run. (Messages of
+// a dead task may come late.)
 constexpr double kSilent = 0.4;
 constexpr double kBothRun = 0.8;
 
-// The hello of a worker whose push was on its way for so long that it was taken for dead: it is
-// there, and need not send all of it again after a hello.
+// The hello of a worker that was taken for dead while its push was on the way: the push proves that
+// it lives, so it need not send all of that again after a hello.
 Message hello_of(const Message& push) {
   Message hello = push;
   hello.kind = Kind::kHello;
@@ -31,10 +31,10 @@ Message hello_of(const Message& push) {
 
 }  // namespace
 
-Message answer_of(Kind kind, std::string text) {
-  Message answer;
-  answer.kind = kind;
-  answer.text = std::move(text);
+Message Shard::answer_to(const Message& message, Kind kind, std::string text) const {
+  Message answer = make_message(kind, group_, std::move(text));
+  answer.to = message.from;
+  answer.sequence = message.sequence;
   return answer;
 }
 
@@ -42,7 +42,7 @@ std::string Shard::training_of(const std::string& hello) const {
   return hello.substr(std::min(hello.size(), options_.job.size() + 1));
 }
 
-// Answers at once, before the log, those who must say hello first.
+// Answers tasks that must say hello first, or wait for the chief, without the log.
 bool Shard::is_stranger(const Message& message, Messages& out) {
   const bool takes_part =
       (message.kind == Kind::kPull && !message.dropped) || message.kind == Kind::kPush;
@@ -52,17 +52,17 @@ bool Shard::is_stranger(const Message& message, Messages& out) {
                      message.kind == Kind::kStop || message.kind == Kind::kStatus ||
                      message.kind == Kind::kBye;
   if (known && ready) return false;
-  Message answer = answer_of(known ? Kind::kNotReady : Kind::kUnknown);
-  answer.to = message.from;
-  answer.group = group_;
-  answer.sequence = message.sequence;
-  out.push_back(std::move(answer));
+  out.push_back(answer_to(message, known ? Kind::kNotReady : Kind::kUnknown));
   return true;
 }
 
 void Shard::on_request(double now, const Message& message, Messages& out) {
-  if (!primary_) return;  // it will ask whoever has the group in its next view
+  if (!primary_) return;  // the sender asks the primary once it has the next view
   heard(now, message.from);
+  if (closing_ && !closing_->text.empty() && message.kind != Kind::kClose) {
+    if (Member* const late = member_of(message.from)) late->told = true;
+    return out.push_back(closing_to(message.from));
+  }
   if (message.kind == Kind::kHello) return on_hello(now, message, out);
   const Member* const sender = knows(message.from) ? member_of(message.from) : nullptr;
   if (message.kind == Kind::kPush && sender != nullptr && sender->life == Life::kGone &&
@@ -70,14 +70,9 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
     log(hello_of(message), out);
   }
   if (is_stranger(message, out)) return;
-  const auto reply = [&](Kind kind, const std::string& text = {}) {
-    Message answer = answer_of(kind, text);
-    answer.to = message.from;
-    answer.group = group_;
-    answer.sequence = message.sequence;
-    out.push_back(std::move(answer));
+  const auto refuse = [&](std::string why) {
+    out.push_back(answer_to(message, Kind::kRefused, std::move(why)));
   };
-  const auto refuse = [&reply](const std::string& why) { reply(Kind::kRefused, why); };
   if ((message.kind == Kind::kCreate || message.kind == Kind::kClose) &&
       !options_.is_chief(message.from)) {
     return refuse(text_of(message.from) +
@@ -90,17 +85,14 @@ void Shard::on_request(double now, const Message& message, Messages& out) {
     return answer.to == message.from && answer.sequence == message.sequence &&
            answer.kind != Kind::kWelcome;
   });
-  if (is_waiting) return;  // for the standby
+  if (is_waiting) return;  // the answer waits for the standby
   if (message.kind == Kind::kClose) {
-    closed_ = true;  // not by the log: the standby may be closed already
-    reply(Kind::kAck);
-    // One that does not run now finds it when it wakes.
+    closing_ = message;  // without the log: the standby may be closed already
+    out.push_back(answer_to(message, Kind::kAck));
+    // A task that is stopped now reads this when it goes on.
     for (const Member& one : members_) {
       if (one.incarnation == 0 || one.address == message.from) continue;
-      Message over = answer_of(Kind::kClose);
-      over.to = one.address;
-      over.group = group_;
-      out.push_back(std::move(over));
+      out.push_back(closing_to(one.address));
     }
     return;
   }
@@ -144,7 +136,7 @@ bool Shard::is_earlier(const Member& member, std::uint64_t start) {
 }
 
 void Shard::on_hello(double now, const Message& message, Messages& out) {
-  if (message.from.incarnation == 0) return;  // no task says hello so
+  if (message.from.incarnation == 0) return;  // every task has one
   Member* const member = member_of(message.from);
   const std::string here = "ps " + std::to_string(options_.index);
   std::string refused;
@@ -169,19 +161,13 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
       member->contender_since = now;
     }
     const double since = member->contender_since;
-    if (member->heard < since + kBothRun * options_.worker_timeout) return;  // ask again
+    if (member->heard < since + kBothRun * options_.worker_timeout) return;  // it asks again
     refused = text_of(message.from) + " runs twice: " + here +
               " hears another one, which was started before, so end one of them";
   } else {
     refused = unlike(message.from, training_of(message.text));
   }
-  if (!refused.empty()) {
-    Message answer = answer_of(Kind::kRefused, refused);
-    answer.to = message.from;
-    answer.group = group_;
-    out.push_back(std::move(answer));
-    return;
-  }
+  if (!refused.empty()) return out.push_back(answer_to(message, Kind::kRefused, refused));
   member->heard = now;
   const bool is_waiting = std::ranges::any_of(answers_, [&](const Message& answer) {
     return answer.to == message.from && answer.kind == Kind::kWelcome;
@@ -189,10 +175,16 @@ void Shard::on_hello(double now, const Message& message, Messages& out) {
   if (!is_waiting) log(message, out);
 }
 
+Message Shard::closing_to(const Address& to) const {
+  Message closing = make_message(Kind::kClose, group_, closing_->text);
+  closing.version = closing_->version;
+  closing.to = to;
+  return closing;
+}
+
 Message Shard::hello_to_standby() const {
-  Message hello = answer_of(Kind::kHello, options_.job);
+  Message hello = make_message(Kind::kHello, group_, options_.job);
   hello.to = {Role::kServer, next(), 0};
-  hello.group = group_;
   hello.sequence = options_.start;
   return hello;
 }
@@ -202,13 +194,8 @@ bool Shard::believes(const Address& server) const {
 }
 
 void Shard::on_server(const Message& message, Messages& out) {
-  const auto answer = [&](Kind kind, const std::string& text = {}) {
-    Message one = answer_of(kind, text);
-    one.to = message.from;
-    one.group = group_;
-    one.sequence = message.sequence;
-    one.entry = kind == Kind::kWelcome ? entries_ : 0;
-    out.push_back(std::move(one));
+  const auto answer = [&](Kind kind, std::string text = {}) {
+    out.push_back(answer_to(message, kind, std::move(text)));
   };
   if (primary_) {
     if (has_standby_ && message.from.index == next()) on_standby(message, out);
@@ -220,14 +207,15 @@ void Shard::on_server(const Message& message, Messages& out) {
                                         ", and its standby with " + differs->first);
     }
     if (message.from.incarnation == 0) return;
-    // Not an earlier start that is still about.
+    // An earlier start may still run.
     if (!earlier_.insert(message.from.incarnation).second && !believes(message.from)) return;
     neighbour_ = message.from;
     answer(Kind::kWelcome);
+    out.back().entry = entries_;
   }
 }
 
-// What the next server says of its copy.
+// A message of the standby to this primary.
 void Shard::on_standby(const Message& message, Messages& out) {
   if (message.kind == Kind::kReplicated && believes(message.from)) {
     on_replicated(message, out);
@@ -235,17 +223,17 @@ void Shard::on_standby(const Message& message, Messages& out) {
     out.push_back(hello_to_standby());
   } else if (message.kind == Kind::kRefused && !std::exchange(is_refused_, true)) {
     news_.push_back(message.text +
-                    ": end what serves there, and start all tasks with the same lists");
+                    ": end the server there, and start all tasks with the same lists");
   } else if (message.kind == Kind::kWelcome && message.sequence == options_.start &&
              !believes(message.from)) {
     if (earlier_.insert(message.from.incarnation).second && earlier_.size() > 1) {
-      news_.push_back(text_of(message.from) + " was started again, and lacks what it had of ps " +
+      news_.push_back(text_of(message.from) + " was started again, and has lost its copy of ps " +
                       std::to_string(options_.index) + ", which goes on without a standby: to " +
                       "have one, end all tasks and start them again from a checkpoint");
       return drop_standby(out);
     }
     neighbour_ = message.from;
-    // It has what an earlier start of this server has made, and confirms none of this one.
+    // It has entries of an earlier start of this server, and confirms none of this start.
     lost_ = lost_ || message.entry > 0;
     if (!lost_) out.insert(out.end(), unconfirmed_.begin(), unconfirmed_.end());
   }
@@ -257,16 +245,13 @@ void Shard::on_entry(const Message& entry, Messages& out) {
   const bool fits = !uses || (created() && (entry.kind == Kind::kPush
                                                 ? variables_->fits(entry.ids, entry.floats.size())
                                                 : variables_->fits(entry.ids)));
-  if (entry.entry == entries_ + 1 && !fits) return;  // no server makes such an entry
+  if (entry.entry == entries_ + 1 && !fits) return;  // no primary makes such an entry
   if (entry.entry == entries_ + 1) {
     ++entries_;
     apply(entry);
   }
-  Message answer = answer_of(Kind::kReplicated);
-  answer.to = entry.from;
-  answer.group = group_;
-  answer.entry = entries_;
-  out.push_back(std::move(answer));
+  out.push_back(answer_to(entry, Kind::kReplicated));
+  out.back().entry = entries_;
 }
 
 void Shard::on_replicated(const Message& message, Messages& out) {

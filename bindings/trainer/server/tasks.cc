@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 #include <utility>
 #include <variant>
 
@@ -27,11 +27,9 @@ namespace {
 
 std::vector<std::string> list_of(const std::string& text) {
   std::vector<std::string> list;
-  std::size_t at = 0;
-  while (at <= text.size()) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    if (comma > at) list.push_back(text.substr(at, comma - at));
-    at = comma + 1;
+  std::istringstream parts(text);
+  for (std::string one; std::getline(parts, one, ',');) {
+    if (!one.empty()) list.push_back(one);
   }
   return list;
 }
@@ -61,11 +59,9 @@ void check(const Tasks& tasks) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       const std::string name = role + " " + std::to_string(i);
       const std::string port = list[i].substr(std::min(list[i].size(), list[i].rfind(':') + 1));
-      unsigned number = 0;
-      const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-      const bool whole = error == std::errc() && end == port.data() + port.size();
+      const auto number = number_of<std::uint16_t>(port).value_or(0);
       if (list[i].find("://") == std::string::npos &&
-          (list[i].find(':') == std::string::npos || !whole || number == 0 || number > 65535)) {
+          (list[i].find(':') == std::string::npos || number == 0)) {
         refuse(name + " is at '" + list[i] +
                "', which has no port from 1 to 65535: name it as host:port");
       }
@@ -98,7 +94,7 @@ void check(const Tasks& tasks) {
   }
 }
 
-// None where TF_CONFIG names no servers.
+// None if TF_CONFIG names no servers.
 std::optional<Tasks> tasks_of_environment() {
   const auto text = variable("TF_CONFIG");
   if (!text || text->empty() || variable("RONDE_ALONE") == "1") return {};
@@ -179,7 +175,7 @@ Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers) {
   (void)::gethostname(host.data(), host.size() - 1);
   const auto hosts = gather_texts(replica, "server/hosts", host.data());
   const bool one_host = std::set(hosts.begin(), hosts.end()).size() == 1;
-  // On one host a name for a socket of this user.
+  // On one host: the name of a Unix socket.
   const std::string mine = one_host ? "ipc://@ronde-" + std::to_string(::getpid()) + "-" +
                                           std::to_string(Tasks{}.self().incarnation)
                                     : std::string(host.data()) + ":" + free_port();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who this process is in a job with parameter servers, and where all of the others are.
+// The tasks of a job with parameter servers: their addresses, and which one this process is.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,19 @@ struct Tasks {
   Role role = Role::kWorker;
   std::uint32_t index = 0;
 
-  // Worker 0 is the chief where the job has no chief of its own.
+  // Worker 0 is the chief of a job without a task "chief".
   [[nodiscard]] bool is_chief() const {
     return role == Role::kChief || (chief.empty() && role == Role::kWorker && index == 0);
   }
-  [[nodiscard]] Address self() const;  // of this start
-  // What must be the same on all tasks, as settings.
+  // With a new incarnation, except of a server.
+  [[nodiscard]] Address self() const;
+  // The settings that must be the same on all tasks.
   [[nodiscard]] std::string text() const;
-  // All addresses.
+  // The addresses of all tasks.
   [[nodiscard]] std::vector<std::string> all() const;
 };
 
-// What the user says of a task by flags: fit/program/settings.h has them.
+// The values of a task's flags: strategy/settings.h has the flags.
 struct TaskFlags {
   std::string servers{};  // host:port of each, with commas between them
   std::string workers{};
@@ -41,11 +42,10 @@ struct TaskFlags {
   [[nodiscard]] bool any() const { return role || index || !(servers + workers + chief).empty(); }
 };
 
-// From flags, or else from TF_CONFIG. None where neither names a server. Throws TrainerError in one
-// line.
+// From flags, or else from TF_CONFIG; none if neither names a server. Throws TrainerError.
 [[nodiscard]] std::optional<Tasks> tasks_of(const TaskFlags& flags);
 
-// Makes tasks of a job's ranks: the last `servers` serve, and the others work. Collective.
+// The ranks of a job as tasks: the last `servers` are servers, the others workers. Collective.
 [[nodiscard]] Tasks tasks_of_ranks(Replica& replica, std::uint32_t servers);
 
 }  // namespace ronde::trainer::server

@@ -35,25 +35,15 @@ void fill(Parameter& table, const TableSpec& spec) {
 
 }  // namespace
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VariableSpec, name, shape, statistic)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TableSpec, name, rows, width, scale, seed, first, stride)
+
 std::string VariableSpecs::text() const {
   json all{{"whole", whole}, {"steps", steps}, {"clip", clip}, {"mode", text_of(mode)}};
   all["backup_workers"] = mode.backup_workers;
   all["scale_by_staleness"] = mode.scale_by_staleness;
-  all["variables"] = json::array();
-  for (const VariableSpec& one : variables) {
-    all["variables"].push_back(
-        {{"name", one.name}, {"shape", one.shape}, {"statistic", one.statistic}});
-  }
-  all["tables"] = json::array();
-  for (const TableSpec& one : tables) {
-    all["tables"].push_back({{"name", one.name},
-                             {"rows", one.rows},
-                             {"width", one.width},
-                             {"scale", one.scale},
-                             {"seed", one.seed},
-                             {"first", one.first},
-                             {"stride", one.stride}});
-  }
+  all["variables"] = variables;
+  all["tables"] = tables;
   all["optimizer"] = {{"kind", static_cast<int>(optimizer.kind)},
                       {"momentum", optimizer.momentum},
                       {"nesterov", optimizer.nesterov},
@@ -74,14 +64,8 @@ VariableSpecs VariableSpecs::of(const std::string& text) {
     specs.mode = mode_of(all.at("mode"));
     specs.mode.backup_workers = all.at("backup_workers");
     specs.mode.scale_by_staleness = all.at("scale_by_staleness");
-    for (const json& one : all.at("variables")) {
-      specs.variables.push_back(
-          {one.at("name"), one.at("shape").get<Shape>(), one.at("statistic")});
-    }
-    for (const json& one : all.at("tables")) {
-      specs.tables.push_back({one.at("name"), one.at("rows"), one.at("width"), one.at("scale"),
-                              one.at("seed"), one.at("first"), one.at("stride")});
-    }
+    all.at("variables").get_to(specs.variables);
+    all.at("tables").get_to(specs.tables);
     const json& how = all.at("optimizer");
     const int kind = how.at("kind");
     if (kind < 0 || kind > static_cast<int>(RuleOptions::Kind::kAdamW)) {
@@ -96,7 +80,7 @@ VariableSpecs VariableSpecs::of(const std::string& text) {
     if (how.contains("weight_decay")) specs.optimizer.weight_decay = how.at("weight_decay");
     return specs;
   } catch (const json::exception& error) {
-    throw TrainerError(std::string("the variables that the chief describes are not understood: ") +
+    throw TrainerError(std::string("the chief's description of the variables is not valid: ") +
                        error.what());
   }
 }
@@ -107,7 +91,7 @@ Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
     const std::size_t elements = elements_of(one.shape);
     if (__builtin_add_overflow(all, elements, &all)) does_not_fit(floats.size(), elements);
   }
-  // Before any memory is taken: what the numbers do not cover is not made.
+  // Before any memory is taken: a message cannot make a server allocate more than it brings.
   if (specs.whole ? floats.size() < all : floats.size() != all) does_not_fit(floats.size(), all);
   size_ = all;
   std::vector<Parameter*> dense;
@@ -180,7 +164,7 @@ double weight_of(std::span<const Message* const> pushes) {
 
 }  // namespace
 
-// Values that somebody still reads stay as they are.
+// Values that are still being sent stay as they are: the next ones lie elsewhere.
 void Variables::make_room() {
   if (loan_.ends_within({})) return;
   for (const auto& one : parameters_) one->move_value();
@@ -190,7 +174,7 @@ void Variables::make_room() {
 void Variables::average(std::span<const Message* const> pushes, double weight) {
   average_.assign(learned_, 0.0F);
   for (const Message* const push : pushes) {
-    if (push->weight == 0.0) continue;  // whatever it brings is of no sample
+    if (push->weight == 0.0) continue;  // a push without samples
     const auto share = static_cast<float>(push->weight / weight);
     float* to = average_.data();
     FloatReader(push->floats).each(learned_, [&to, share](std::span<const float> from) {
@@ -203,7 +187,7 @@ void Variables::update(std::span<const Message* const> pushes, double rate) {
   const double weight = weight_of(pushes);
   make_room();
   if (pushes.size() == 1 && weight > 0.0) {
-    FloatReader reader(pushes[0]->floats);  // where it has arrived
+    FloatReader reader(pushes[0]->floats);  // read from the received frames
     dense_->step_by([&reader](std::size_t most) { return reader.next(most); }, rate);
   } else {
     average(pushes, weight);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of a group where they live: values, moments, tables of rows, and their optimiser.
+// The variables of a group on its server: values, moments, tables of rows, and their optimiser.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ namespace ronde::trainer::server {
 struct VariableSpec {
   std::string name;
   Shape shape;
-  // Not learned by a gradient: a push brings its value, a round's average is the new one, and
-  // outside of rounds that of worker 0 is. After those that are learned.
+  // Not learned by a gradient: a push brings its value. In sync the average of a round's values is
+  // the new one, in other modes that of worker 0. Statistics come after all other variables.
   bool statistic = false;
 };
 
-// Rows of `width` numbers, of which only those that are used travel. Uniform from -scale to scale
-// at first, by seed and the row's number in the whole table.
+// A table of rows of `width` numbers: only the rows that a step uses travel. First values are
+// uniform from -scale to scale, by the seed and the row's number in the whole table.
 struct TableSpec {
   std::string name;
   std::size_t rows = 0;  // here
@@ -35,24 +35,24 @@ struct TableSpec {
   std::size_t stride = 1;
 };
 
-// The text of kCreate. The floats are the values of the variables or, with `whole`, all of
-// state(), with the updates that they have seen.
+// The text of kCreate. Its floats are the values of the variables or, with `whole`, all of state()
+// after `steps` updates.
 struct VariableSpecs {
   std::vector<VariableSpec> variables;
   std::vector<TableSpec> tables;
   RuleOptions optimizer;
   ModeOptions mode;
-  double clip = 0.0;  // the largest norm of a round's average, over all groups; 0: whatever it is
+  double clip = 0.0;  // the largest norm of a round's average, over all groups; 0: no limit
   bool whole = false;
   std::uint64_t steps = 0;
 
   [[nodiscard]] std::string text() const;
-  // Throws TrainerError for what is no such text.
+  // Throws TrainerError for any other text.
   [[nodiscard]] static VariableSpecs of(const std::string& text);
 };
 
-// The rows in the ids of a pull or push: for each table {table, count, row...}; the floats hold the
-// variables first, then `width` numbers for each row.
+// The ids of a pull or push are {table, count, row...} for each table; its floats are the
+// variables, then `width` numbers for each row.
 struct TableRows {
   std::size_t table = 0;
   std::span<const std::int64_t> rows;
@@ -61,23 +61,23 @@ struct TableRows {
 // Thread safety: belongs to one thread.
 class Variables {
  public:
-  // Throws TrainerError where the floats do not fit the specs.
+  // Throws TrainerError if the floats do not fit the specs.
   Variables(const VariableSpecs& specs, const Floats& floats);
 
-  // Whether the ids name rows that are there, and `floats` numbers belong to them (pushes).
+  // Whether the ids name rows of these tables and, for a push, belong to so many floats.
   [[nodiscard]] bool fits(std::span<const std::int64_t> ids, std::size_t floats) const;
   [[nodiscard]] bool fits(std::span<const std::int64_t> ids) const { return rows_of(ids, nullptr); }
 
-  // One update by the average of these gradients, by weight, of which 0 counts for nothing; rows
-  // that came more than once are summed. Each must fit.
+  // One update by the average of these gradients, by weight; gradients of the same row are summed.
+  // Each push must fit.
   void update(std::span<const Message* const> pushes, double rate);
-  // Where a round is clipped it is an update in two parts: the average, whose squared norm this
-  // returns, and then its application, when the norm over all groups is known.
+  // A clipped round is an update in two parts: prepare() makes the average, and returns its squared
+  // norm; apply() updates by it, once the norm over all groups is known.
   [[nodiscard]] bool clips() const noexcept { return clip_ > 0.0; }
   [[nodiscard]] double prepare(std::span<const Message* const> pushes);
   void apply(double rate, double squared_norm);
-  // Variables and rows as they are now: the variables where they lie. An update leaves them there
-  // as long as somebody reads them.
+  // The variables, not copied, and the rows. An update does not change numbers that are still
+  // referred to.
   [[nodiscard]] Floats values(std::span<const std::int64_t> ids);
   // All numbers: values and tables, then each kind of moments, in this order.
   [[nodiscard]] std::vector<StateTensor> state();
@@ -102,7 +102,7 @@ class Variables {
   std::unique_ptr<UpdateRule> dense_;
   std::vector<std::unique_ptr<UpdateRule>> sparse_;  // one for each table
   std::size_t size_ = 0;                             // of all variables
-  std::size_t learned_ = 0;                          // of these by a gradient
+  std::size_t learned_ = 0;                          // of all but statistics
   bool rounds_ = false;
   double clip_ = 0.0;
   std::vector<float> average_;  // of a round's pushes

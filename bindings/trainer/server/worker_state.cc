@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side of those who ask servers: what is under way, what is sent again and to whom, and, on
-// the chief, which servers are dead.
+// A task's requests to servers: which are under way, which are sent again, and to which server;
+// and, on the chief, which servers are dead.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +11,8 @@ namespace ronde::trainer::server {
 namespace {
 
 constexpr double kNever = -1.0;
-constexpr double kSoon = 0.1;  // seconds until a server that is there is asked for variables again
-constexpr double kAway = 1.0;  // seconds between two ticks
+constexpr double kSoon = 0.1;      // seconds until a server without variables is asked again
+constexpr double kAway = 1.0;      // seconds between two ticks after which this task stood still
 constexpr double kSlowLine = 1e7;  // bytes in a second
 
 }  // namespace
@@ -35,6 +35,11 @@ bool WorkerState::is_under_way(std::uint32_t group) const {
   return groups_.at(group).request.has_value();
 }
 
+bool WorkerState::closed() const {
+  if (closing_) require_no_error(*closing_, options_.self);
+  return closing_.has_value();
+}
+
 std::optional<Message> WorkerState::take_answer(std::uint32_t group) {
   return std::exchange(groups_.at(group).answer, {});
 }
@@ -47,7 +52,7 @@ void WorkerState::request(double now, Message message, Messages& out) {
   group.bytes = std::max(group.bytes, bytes_of(message.floats));
   group.request = std::move(message);
   group.answer.reset();
-  // On a slow line what is sent again would only stand behind what is still under way.
+  // On a slow line a repeated message would only queue behind the first one.
   group.patience = options_.resend + static_cast<double>(group.bytes) / kSlowLine;
   if (group.welcome) {
     send(now, number, out);
@@ -73,13 +78,11 @@ void WorkerState::say_hello(double now, std::uint32_t number, Messages& out) {
   const auto server = home(number);
   if (!server || now - group.said_hello < options_.beat) return;
   group.said_hello = now;
-  Message hello;
-  hello.kind = Kind::kHello;
+  const std::string training = options_.training.empty() ? "" : "\n" + options_.training;
+  Message hello = make_message(Kind::kHello, number, options_.job + training);
   hello.from = options_.self;
   hello.to = {Role::kServer, *server, 0};
-  hello.group = number;
   hello.sequence = group.requests;
-  hello.text = options_.job + (options_.training.empty() ? "" : "\n" + options_.training);
   hello.view = view_;
   hello.dead = dead_;
   out.push_back(std::move(hello));
@@ -88,7 +91,7 @@ void WorkerState::say_hello(double now, std::uint32_t number, Messages& out) {
 Messages WorkerState::on_message(double now, const Message& message) {
   Messages out;
   if (message.from.role != Role::kServer || message.from.index >= options_.servers) return out;
-  closed_ = closed_ || message.kind == Kind::kClose;
+  if (message.kind == Kind::kClose) closing_ = message;
   heard_[message.from.index] = std::max(heard_[message.from.index], now);
   auto& starts = starts_[message.from.index];
   const bool is_new = message.from.incarnation != 0 &&
@@ -97,7 +100,7 @@ Messages WorkerState::on_message(double now, const Message& message) {
   if (message.kind == Kind::kBeatBack) held_[message.from.index] = message.version;
   const bool has_lost = is_new || (message.kind == Kind::kBeatBack && message.dropped);
   if (has_lost && options_.decides && may_declare_dead(message.from.index)) {
-    declare_dead(message.from.index);  // the next one has what it had
+    declare_dead(message.from.index);  // the next one has its entries
     return out;
   }
   if (message.view > view_) {
@@ -132,12 +135,7 @@ Messages WorkerState::on_message(double now, const Message& message) {
       group.patience = kSoon + static_cast<double>(group.bytes) / kSlowLine;
       break;
     default:
-      if (!group.request) break;
-      // A refused hello has no number.
-      if (message.sequence != group.request->sequence &&
-          !(message.kind == Kind::kRefused && message.sequence == 0)) {
-        break;
-      }
+      if (!group.request || message.sequence != group.request->sequence) break;
       group.empty = false;
       group.bytes = std::max(group.bytes, bytes_of(message.floats));
       group.answer = message;
@@ -146,7 +144,7 @@ Messages WorkerState::on_message(double now, const Message& message) {
   return out;
 }
 
-// A server may be declared dead if all that it has lies on another one, which answers.
+// A server may be declared dead if its standby has all its entries, and lives.
 bool WorkerState::may_declare_dead(std::uint32_t server) const {
   const std::uint32_t next = (server + 1) % options_.servers;
   const std::uint32_t before = (server + options_.servers - 1) % options_.servers;
@@ -167,7 +165,7 @@ void WorkerState::declare_dead(std::uint32_t server) {
 Messages WorkerState::on_tick(double now) {
   Messages out;
   if (began_ < 0.0) began_ = ticked_ = now;
-  // While this task stood still it heard nobody, and nobody is dead for that.
+  // While this task stood still it read no messages: that is no silence of the servers.
   if (const double away = now - std::exchange(ticked_, now); away > kAway) {
     began_ += away;
     for (double& one : heard_) {
@@ -176,7 +174,7 @@ Messages WorkerState::on_tick(double now) {
   }
   for (std::uint32_t i = 0; options_.decides && i < options_.servers; ++i) {
     const std::uint32_t next = (i + 1) % options_.servers;
-    // One that was never heard since the chief was started again was there, if the next one has
+    // A server that the chief has not heard since its own start has run, if the next server has
     // entries of it.
     if (now - std::max(began_, heard_[i]) < options_.server_timeout) continue;
     if (!may_declare_dead(i) || now - heard_[next] > options_.server_timeout / 2) continue;
@@ -196,8 +194,7 @@ Messages WorkerState::on_tick(double now) {
   if (now - beat_ < options_.beat) return out;
   beat_ = now;
   for (std::uint32_t i = 0; i < options_.servers; ++i) {
-    Message beat;
-    beat.kind = Kind::kBeat;
+    Message beat = make_message(Kind::kBeat);
     beat.from = options_.self;
     beat.to = {Role::kServer, i, 0};
     beat.view = view_;

@@ -110,6 +110,7 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
                 error.what());
   }
   try {
+    strategy.fail(error.what(), error.exit_code());
     strategy.run([](Replica& here) { here.engine().barrier_blocking("program/failed"); });
   } catch (const std::exception&) {
     exit_now(error.exit_code());  // the message is out, which is all that matters now
@@ -120,6 +121,14 @@ std::unique_ptr<Strategy> make_strategy(const StrategySettings& settings) {
 // A task of a job with servers is no rank.
 std::string name_of(Strategy& strategy) {
   return strategy.is_served() ? "" : std::to_string(strategy.replica(0).rank());
+}
+
+void tell_of_failure(Strategy& strategy, const std::exception& error) {
+  try {
+    strategy.fail(error.what(), exit_code_of(error));
+  } catch (const std::exception&) {
+    return;  // the others wait until their deadline
+  }
 }
 
 int run_under(Strategy& strategy, const FlagTable& flags,
@@ -135,6 +144,7 @@ int run_under(Strategy& strategy, const FlagTable& flags,
     fail_together(flags.program(), strategy, error);
   } catch (const std::exception& error) {
     print_error(flags.program(), name_of(strategy), error.what());
+    tell_of_failure(strategy, error);
     exit_now(exit_code_of(error));
   }
 }

@@ -23,6 +23,8 @@
 #include "bindings/trainer/fit/progress.h"
 #include "bindings/trainer/keep/callbacks.h"
 #include "bindings/trainer/keep/evaluator.h"
+#include "bindings/trainer/keep/stop_signals.h"
+#include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"
 
 namespace ronde::trainer {
@@ -61,7 +63,7 @@ class Callbacks {
     if (here.supervisor == nullptr) return;
     Supervisor& supervisor = *here.supervisor;
     const RunSettings& settings = here.settings;
-    const Say say = chief_ ? Say(print) : Say();
+    const PrintLine say = chief_ ? PrintLine(print) : PrintLine();
     if (!supervisor.logdir().empty()) {
       log_.emplace(here.replica, here.learner,
                    LogMetrics::Options{
@@ -208,11 +210,16 @@ int score_checkpoints(const Session& here, const Network& model) {
 // The task that looks on: scores the variables as they are, once a second, until the end.
 int look_on(const Session& here) {
   GradientPath& served = here.learner.path();
+  const StopSignals signals;
   served.begin();
   for (bool last = false; !last;) {
     last = served.stopped() != Stop::kNo;
     const Metrics scores = evaluate(here.replica, here.learner, here.test);
     print(step_lines(here.training).of(served.global_step(), scores));
+    if (signals.stop_asked() && !last) {
+      throw TrainerError("the evaluator was told to stop, and ends: the training goes on",
+                         here.settings.supervisor.stopped_exit_code);
+    }
     if (!last) std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   served.end();

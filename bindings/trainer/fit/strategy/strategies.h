@@ -57,7 +57,7 @@ struct MultiWorkerOptions {
   std::size_t bytes_per_pack = 0;   // OptimizerOptions::bucket_bytes; 0: its default
   std::chrono::seconds timeout{0};  // for the others to begin; 0: RONDE_START_TIMEOUT_SECONDS
   int threads = 1;                  // of the replica's kernels
-  Say say{};  // prints, on the chief, what was chosen; empty: on standard output
+  PrintLine say{};  // prints, on the chief, what was chosen; empty: on standard output
 };
 
 // Replicas in each process of the job, however that was started: mpirun, torchrun, TF_CONFIG, by

@@ -142,6 +142,8 @@ class Strategy {
       const OptimizerOptions& options);
   // Collective, at the end of a program: nobody leaves before what the others need is done.
   virtual void finish() {}
+  // In place of that where this process ends with an error: tells processes that would wait for it.
+  virtual void fail(const std::string& /*error*/, int /*exit_code*/) {}
 
   // For those who build on it.
 

@@ -9,7 +9,7 @@
 
 #include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
-#include "bindings/trainer/server/post.h"
+#include "bindings/trainer/server/message_socket.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
@@ -20,26 +20,28 @@ std::size_t payload_of(const Message& message) {
   return message.text.size() + bytes_of(message.floats);
 }
 
-// A worker's side of the socket: a thread of its own answers beats while a step runs.
-class Runner {
+}  // namespace
+
+// A thread of its own answers beats while a step runs.
+class StepsToRun::Inside {
  public:
-  Runner(const Tasks& tasks, double deadline, const Say& say)
+  Inside(const Tasks& tasks, double deadline, const PrintLine& say)
       : self_(tasks.self()),
         deadline_(deadline),
-        post_({.self = self_, .access = access_for(tasks.all()), .say = say}) {
-    post_.listen(tasks.workers.at(tasks.index));
+        socket_({.self = self_, .access = access_for(tasks.all()), .say = say}) {
+    socket_.listen(tasks.workers.at(tasks.index));
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
-  Runner(const Runner&) = delete;
-  Runner& operator=(const Runner&) = delete;
-  ~Runner() {
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  ~Inside() {
     thread_.request_stop();
-    post_.wake();
+    socket_.wake();
     thread_.join();
   }
 
-  // The next step to run; none at the end. Calls `idle` once where nothing comes for a second.
-  std::optional<Message> next(const std::function<void()>& idle) {
+  // The next step, until the one after it; null at the end.
+  const Message* next(const std::function<void()>& idle) {
     const double start = steady_seconds();
     bool is_idle = false;
     while (true) {
@@ -48,10 +50,10 @@ class Runner {
         came_.wait_for(lock, std::chrono::milliseconds(100),
                        [&] { return task_ || closed_ || !failure_.empty(); });
         if (!failure_.empty()) throw TrainerError(failure_);
-        if (task_) return std::exchange(task_, {});
-        if (closed_) return {};
+        if (task_) return &step_.emplace(*std::exchange(task_, {}));
+        if (closed_) return nullptr;
         if (steady_seconds() - std::max(start, heard_) > deadline_) {
-          throw TrainerError(text_of(self_) + " has not heard the chief for " +
+          throw TrainerError(text_of(self_) + " has received no message of the chief for " +
                              std::to_string(static_cast<long>(deadline_)) +
                              " s, and ends: start the chief");
         }
@@ -62,31 +64,34 @@ class Runner {
       }
     }
   }
+  // The result of that step.
   void answer(Message result) {
+    result.from = self_;
+    result.to = step_->from;
+    result.sequence = step_->sequence;
     {
       const std::lock_guard lock(mutex_);
-      result.from = self_;
       last_ = result;
-      // The next one may be here already: one that was taken from a lost worker, and given back.
+      // The next step may have come already, if this one was taken from a lost worker.
       if (running_ == std::pair(result.to.incarnation, result.sequence)) running_.reset();
       out_.push_back(std::move(result));
     }
-    post_.wake();
+    socket_.wake();
   }
 
  private:
   void run(const std::stop_token& stop) {
     try {
       for (bool ends = false; !ends;) {
-        ends = stop.stop_requested();  // what is to be said is said once more
-        const auto messages = post_.receive(ends ? 0.0 : 0.1);
+        ends = stop.stop_requested();  // once more, to send the last result
+        const auto messages = socket_.receive(ends ? 0.0 : 0.1);
         Messages out;
         {
           const std::lock_guard lock(mutex_);
           for (const Message& one : messages) take(one);
           out = std::exchange(out_, {});
         }
-        for (const Message& one : out) post_.send(one);
+        for (const Message& one : out) socket_.send(one);
         came_.notify_all();
       }
     } catch (const std::exception& error) {
@@ -106,8 +111,7 @@ class Runner {
     } else if (message.kind == Kind::kClose) {
       closed_ = true;
     }
-    Message answer;
-    answer.kind = Kind::kBeatBack;
+    Message answer = make_message(Kind::kBeatBack);
     answer.from = self_;
     answer.to = message.from;
     if (message.kind == Kind::kBeat || message.kind == Kind::kClose) {
@@ -126,44 +130,33 @@ class Runner {
   bool closed_ = false;
   double heard_ = 0.0;
   std::string failure_;
-  Post post_;
+  std::optional<Message> step_;  // that runs
+  MessageSocket socket_;
   std::jthread thread_;
 };
 
-}  // namespace
-
-struct StepsToRun::Inside {
-  Runner runner;
-  Message task{};  // the last one
-};
-
-StepsToRun::StepsToRun(const Tasks& tasks, double deadline, const Say& say)
-    : inside_(new Inside{{tasks, deadline, say}}) {}
+StepsToRun::StepsToRun(const Tasks& tasks, double deadline, const PrintLine& say)
+    : inside_(std::make_unique<Inside>(tasks, deadline, say)) {}
 
 StepsToRun::~StepsToRun() = default;
 
 std::optional<std::pair<std::string, Value>> StepsToRun::next(const std::function<void()>& idle) {
-  auto task = inside_->runner.next(idle);
-  if (!task) return {};
-  inside_->task = std::move(*task);
-  const std::string& text = inside_->task.text;
-  const std::size_t end = text.find('\n');
-  return {{text.substr(0, end),
-           {end == std::string::npos ? "" : text.substr(end + 1), inside_->task.floats.whole()}}};
+  const Message* const step = inside_->next(idle);
+  if (step == nullptr) return {};
+  const std::size_t end = step->text.find('\n');
+  return {{step->text.substr(0, end),
+           {end == std::string::npos ? "" : step->text.substr(end + 1), step->floats.whole()}}};
 }
 
 void StepsToRun::answer(Value result, const std::string& failed) {
-  Message message;
-  message.kind = failed.empty() ? Kind::kResult : Kind::kFailed;
-  message.to = inside_->task.from;
-  message.sequence = inside_->task.sequence;
-  message.text = failed.empty() ? result.text : failed;
+  Message message = failed.empty() ? make_message(Kind::kResult, 0, std::move(result.text))
+                                   : make_message(Kind::kFailed, 0, failed);
   message.floats = Floats::of(std::move(result.numbers));
-  inside_->runner.answer(std::move(message));
+  inside_->answer(std::move(message));
 }
 
 void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void()>& idle,
-               double deadline, const Say& say) {
+               double deadline, const PrintLine& say) {
   StepsToRun all(tasks, deadline, say);
   while (const auto next = all.next(idle)) {
     try {
@@ -176,7 +169,7 @@ void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void(
     } catch (const std::exception& error) {
       all.answer({}, error.what());
     } catch (...) {
-      all.answer({}, "it threw what is no std::exception");
+      all.answer({}, "its exception is no std::exception");
     }
   }
 }
@@ -187,18 +180,17 @@ struct Coordinator::Inside {
         self{Role::kChief, 0, tasks.self().incarnation},
         deadline(deadline_of),
         state(workers, worker_timeout, deadline_of),
-        post({.self = self, .access = access_for(tasks.all()), .say = {}}) {
+        socket({.self = self, .access = access_for(tasks.all()), .say = {}}) {
     for (std::uint32_t i = 0; i < workers; ++i) {
-      post.connect({Role::kWorker, i, 0}, tasks.workers[i]);
+      socket.connect({Role::kWorker, i, 0}, tasks.workers[i]);
     }
   }
   void send(Kind kind) {
     for (std::uint32_t i = 0; i < workers; ++i) {
-      Message message;
-      message.kind = kind;
+      Message message = make_message(kind);
       message.from = self;
       message.to = {Role::kWorker, i, 0};
-      post.send(message);
+      socket.send(message);
     }
   }
 
@@ -206,7 +198,7 @@ struct Coordinator::Inside {
   const Address self;
   const double deadline;
   CoordinatorState state;
-  Post post;
+  MessageSocket socket;
   double heard = steady_seconds();
   double listened = steady_seconds();
   double result = steady_seconds();  // when the last one came
@@ -220,10 +212,10 @@ Coordinator::Coordinator(const Tasks& tasks, double deadline, double worker_time
 Coordinator::~Coordinator() {
   try {
     inside_->send(Kind::kClose);
-    (void)inside_->post.receive(0.2);
+    (void)inside_->socket.receive(0.2);
     inside_->send(Kind::kClose);
   } catch (const std::exception&) {
-    return;  // they end at their deadline
+    return;  // the workers end at their deadline
   }
 }
 
@@ -233,17 +225,17 @@ void Coordinator::progress(double seconds) {
     for (Message& one : messages) {
       one.from = in.self;
       in.bytes += payload_of(one);
-      in.post.send(one);
+      in.socket.send(one);
     }
   };
-  // While the chief did something else it has heard nobody, and nobody is lost for that.
+  // While the chief did something else it read no messages: that is no silence of the workers.
   const double away = steady_seconds() - in.listened;
   if (away > 1.0) {
     in.heard += away;
     in.result += away;
     in.state.forgive(away);
   }
-  const auto messages = in.post.receive(seconds);
+  const auto messages = in.socket.receive(seconds);
   const double now = in.listened = steady_seconds();
   if (!messages.empty()) in.heard = now;
   for (const Message& one : messages) {
@@ -257,7 +249,7 @@ void Coordinator::progress(double seconds) {
     send(in.state.on_tick(now));
   }
   if (now - in.heard > in.deadline) {
-    throw TrainerError("the chief has heard no worker for " +
+    throw TrainerError("the chief has received no message of a worker for " +
                        std::to_string(static_cast<long>(in.deadline)) + " s: start some");
   }
 }
@@ -275,15 +267,18 @@ Scheduled Coordinator::schedule(const std::string& step, const Value& argument,
   return scheduled;
 }
 
+void Coordinator::require_news(double since) const {
+  const double most = 10.0 * inside_->deadline;
+  if (steady_seconds() - since <= most) return;
+  throw TrainerError("no step was done in " + std::to_string(static_cast<long>(most)) +
+                     " s: does the worker that must run it still run?");
+}
+
 void Coordinator::join() {
   inside_->result = steady_seconds();
   while (!inside_->state.all_done() && !inside_->state.setup_failure()) {
     progress(0.1);
-    if (steady_seconds() - inside_->result > 10.0 * inside_->deadline) {
-      throw TrainerError("no step was done in " +
-                         std::to_string(static_cast<long>(10.0 * inside_->deadline)) +
-                         " s: does the worker that must run it still run?");
-    }
+    require_news(inside_->result);
   }
   const auto failed = inside_->state.take_failure();
   if (failed) throw TrainerError("a step failed: " + *failed);
@@ -296,11 +291,7 @@ Value Coordinator::fetch(Scheduled scheduled) {
       throw TrainerError("a setup failed: " + *failed);
     }
     progress(0.1);
-    if (steady_seconds() - start > 10.0 * inside_->deadline) {
-      throw TrainerError("a step was not done in " +
-                         std::to_string(static_cast<long>(10.0 * inside_->deadline)) +
-                         " s: does the worker that must run it still run?");
-    }
+    require_news(start);
   }
   const Message result = inside_->state.take(scheduled.number);
   if (result.kind == Kind::kFailed) throw TrainerError("a step failed: " + result.text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One task, the chief, hands out steps; workers run whatever comes. C++ ships no code: all tasks
-// run one program, which names its steps.
+// The chief hands out steps by name, and free workers run them: all tasks run the same program,
+// which knows the steps by their names.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,38 @@
 
 namespace ronde::trainer::server {
 
-// What a step gets and returns: a text and numbers.
+// The argument or result of a step: a text and numbers.
 struct Value {
   std::string text;
   std::vector<float> numbers;
 };
 
-// Called on a worker, which may keep what it needs (a data set, a model, its ParameterServer) from
-// one call to the next. What it throws is thrown by fetch().
+// Runs on a worker; it may keep a data set, a model or a ParameterServer from call to call. fetch()
+// throws its exceptions on the chief.
 using Step = std::function<Value(const Value& argument)>;
 using Steps = std::map<std::string, Step>;
 
-// On a worker: runs steps until the coordinator ends. `idle` is called once where nothing came for
-// a second (ParameterServer::leave(), so that a round of sync is not held up). Throws TrainerError
-// where the coordinator has been silent for `deadline` seconds.
+// On a worker: runs steps until the coordinator ends. Calls `idle` once in each second-long pause
+// (ParameterServer::leave(), so that no other worker waits for this one). Throws TrainerError after
+// `deadline` seconds without a message of the coordinator.
 void run_steps(const Tasks& tasks, const Steps& steps, const std::function<void()>& idle = {},
-               double deadline = 60.0, const Say& say = {});
+               double deadline = 60.0, const PrintLine& say = {});
 
-// The same for a loop of the program's own, which takes the steps one by one.
+// The same, step by step, for a loop of the program's own.
 class StepsToRun {
  public:
-  StepsToRun(const Tasks& tasks, double deadline, const Say& say);
+  StepsToRun(const Tasks& tasks, double deadline, const PrintLine& say);
   StepsToRun(const StepsToRun&) = delete;
   StepsToRun& operator=(const StepsToRun&) = delete;
   ~StepsToRun();
 
-  // The next one: its name and argument. None, and none any more, where the coordinator has ended.
+  // The name and argument of the next step; none once the coordinator has ended.
   std::optional<std::pair<std::string, Value>> next(const std::function<void()>& idle = {});
-  // What the last one returns; or, with `failed`, why it has failed.
+  // The result of the last step; or, with `failed`, its error.
   void answer(Value result, const std::string& failed = {});
 
  private:
-  struct Inside;
+  class Inside;
   std::unique_ptr<Inside> inside_;
 };
 
@@ -56,8 +56,8 @@ struct Scheduled {
   std::uint64_t number = 0;
 };
 
-// On the chief. A step runs on any free worker. One whose worker is lost runs again on another one:
-// at least once, so that a step that pushes may push twice. Its result counts once.
+// On the chief. A step runs on any free worker. If that worker is lost, it runs again on another
+// one: at least once, so a step that pushes may push twice. Its result counts once.
 //
 //   ParameterServer server(tasks, parameters, options);  // creates the variables
 //   Coordinator coordinator(tasks);
@@ -66,45 +66,34 @@ struct Scheduled {
 //   coordinator.join();
 //   for (auto& loss : losses) coordinator.fetch(loss);
 //
-// Thread safety: belongs to one thread. Progress is made inside its calls.
+// Thread safety: belongs to one thread. It sends and receives only inside its calls.
 class Coordinator {
  public:
-  // Waits at most `deadline` seconds for a first, or any, worker.
+  // Its calls throw TrainerError after `deadline` seconds without a message of any worker.
   explicit Coordinator(const Tasks& tasks, double deadline = 60.0, double worker_timeout = 5.0);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
-  ~Coordinator();  // lets the workers end
+  ~Coordinator();  // ends the workers' loops
 
-  // Returns at once. With a `worker` that one runs it, unless it is lost.
+  // Returns at once. The step runs on `worker`, if there is one and it is not lost.
   Scheduled schedule(const std::string& step, const Value& argument = {},
                      std::optional<std::uint32_t> worker = {});
-  // Until all that was scheduled is done. Throws what the first failed step has thrown.
+  // Waits for all scheduled steps. Throws the error of the first step that has failed.
   void join();
-  // The result of a step, once it is there. Throws what the step has thrown. Once for each.
+  // Waits for a step, and returns its result, once. Throws the step's error.
   Value fetch(Scheduled scheduled);
-  // Runs a step on every worker with the same argument, and once more on one that is started again
-  // later, before anything else: data sets, say. Returns the results by worker.
+  // Runs a step on every worker with the same argument (to make data sets, for example), and again
+  // on a worker that is started again later, before all other steps. Returns the results by worker.
   std::vector<Value> per_worker(const std::string& step, const Value& argument = {});
 
-  // On this worker and no other.
-  class OnWorker {
-   public:
-    [[nodiscard]] Value run(const std::string& step, const Value& argument = {}) const {
-      return coordinator_.fetch(coordinator_.schedule_on(step, argument, worker_));
-    }
+  // Runs a step on this worker only, and returns its result.
+  Value run_on(std::uint32_t worker, const std::string& step, const Value& argument = {}) {
+    return fetch(schedule_on(step, argument, worker));
+  }
 
-   private:
-    friend class Coordinator;
-    OnWorker(Coordinator& coordinator, std::uint32_t worker)
-        : coordinator_(coordinator), worker_(worker) {}
-    Coordinator& coordinator_;
-    std::uint32_t worker_;
-  };
-  [[nodiscard]] OnWorker on(std::uint32_t worker) { return {*this, worker}; }
-
-  // How often a step was taken from a lost worker.
+  // How many steps were taken from lost workers.
   [[nodiscard]] std::uint64_t retried() const;
-  // Bytes of the texts and numbers of steps, each time that they are sent, and of their results.
+  // Bytes of all steps and results that were sent, repeated ones included.
   [[nodiscard]] std::uint64_t bytes() const;
 
  private:
@@ -112,6 +101,7 @@ class Coordinator {
   Scheduled schedule_on(const std::string& step, const Value& argument,
                         std::optional<std::uint32_t> worker, bool must = true);
   void progress(double seconds);
+  void require_news(double since) const;
 
   std::unique_ptr<Inside> inside_;
 };

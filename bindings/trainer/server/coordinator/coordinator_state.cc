@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which worker has which task, and what becomes of those of a lost one.
+// Giving tasks to workers, and taking them back from lost ones.
 #include <algorithm>
 #include <utility>
 
@@ -25,12 +25,10 @@ void CoordinatorState::give(double now, std::uint32_t worker, Messages& out) {
     waiting_.erase(next);
     ++running_;
   }
-  Message run;
-  run.kind = Kind::kRun;
+  Message run = make_message(Kind::kRun, 0, to.task->text);
   run.from = {Role::kChief, 0, 0};
   run.to = {Role::kWorker, worker, to.incarnation};
   run.sequence = to.task->number;
-  run.text = to.task->text;
   run.floats = to.task->floats;
   to.sent = now;
   out.push_back(std::move(run));
@@ -88,7 +86,7 @@ Messages CoordinatorState::on_tick(double now) {
       worker.lost = worker.incarnation != 0 || now - started_ > start_timeout_;
       lose(worker);
     } else if (!worker.task || now - worker.sent > 1.0) {
-      give(now, i, out);  // what was lost on the way is sent again; a worker runs it once
+      give(now, i, out);  // again, in case it was lost on the way; a worker runs a task once
     }
   }
   return out;

@@ -20,21 +20,21 @@ namespace ronde::trainer::server {
 
 namespace {
 
-// How replicas sum gradients among each other.
+// Flags about sums of gradients among replicas.
 constexpr auto kOfSums = std::to_array<const char*>(
     {"cross-device", "wire", "gradients", "overlap", "bucket-bytes", "shuffle-submission"});
 
-// What tasks of one training say alike.
+// Flags that the tasks of one training must have alike.
 constexpr auto kAlike = std::to_array<std::string_view>(
     {"--model", "--batch-norm", "--seed", "--epochs", "--steps", "--batch", "--global-batch",
      "--learning-rate", "--schedule", "--warmup", "--accumulate", "--clip", "--feed"});
 
-// What makes no sense without servers.
+// Flags that need servers.
 constexpr auto kOnServersAlone = std::to_array<const char*>(
     {"mode", "backup-workers", "scale-by-staleness", "partition", "standby", "feed", "deadline",
      "worker-timeout", "server-timeout", "slow-ms"});
 
-// A text that `parse` reads, and throws TrainerError for.
+// A text that `parse` reads; it throws TrainerError if the text is not valid.
 FlagValue parsed(std::string text, std::function<void(const std::string&)> parse,
                  std::string valid) {
   const auto read = [parse = std::move(parse)](const std::string& given) {
@@ -72,11 +72,12 @@ void choose(FlagTable& table, ServerSettings& settings) {
   for (const char* const flag : kOfSums) {
     if (!table.given(flag)) continue;
     throw UsageError(std::string("--") + flag +
-                     " is about sums that replicas make among each other, and servers make them: "
-                     "leave it out, or --strategy server");
+                     " is about sums among replicas, and with servers there are none: leave it "
+                     "out, or --strategy server");
   }
   if (table.given("replicas")) {
-    throw UsageError("--replicas: a task of a training on servers is one: start more workers");
+    throw UsageError(
+        "--replicas is not for servers, where each worker is one replica: start more workers");
   }
   if (settings.tasks || settings.servers != 0) return;
   throw UsageError(
@@ -97,14 +98,14 @@ void add_task_flags(FlagTable& table, TaskFlags& task) {
        {"worker-hosts", text(task.workers), "host:port of each worker"},
        {"chief-hosts", text(task.chief), "host:port of a chief that is no worker; else worker 0"},
        {"job-name", automatic(task.role, [&](Role& role) { return one_of(role, roles); }),
-        "what this task is: ps (a server), worker, chief or evaluator; auto: TF_CONFIG says"},
+        "this task: ps (a server), worker, chief or evaluator; auto: as in TF_CONFIG"},
        {"task-index", automatic(task.index, [](auto& index) { return whole(index, 0, 1'000'000); }),
         "the place of this task in its list, from 0"}});
 }
 
 namespace {
 
-// How the servers take gradients.
+// How servers apply gradients.
 void add_mode_flags(FlagTable& table, ModeOptions& mode) {
   table.add(
       {{"mode",
@@ -117,22 +118,22 @@ void add_mode_flags(FlagTable& table, ModeOptions& mode) {
             },
             "one of: sync async stale=k, such as stale=2"),
         "servers: sync (they average a round of all workers), async (they apply each gradient at "
-        "once) or stale=k (and no worker is more than k steps ahead)"},
+        "once) or stale=k (the same, and no worker is more than k steps ahead)"},
        {"backup-workers", whole(mode.backup_workers, 0, 1'000'000),
-        "sync: the last so many gradients of each round are dropped"},
+        "sync: each round drops its last so many gradients"},
        {"scale-by-staleness", on_off(mode.scale_by_staleness),
         "divide the learning rate of a gradient by 1 + its staleness: off, on"}});
 }
 
-// What happens to those that are silent.
+// How long a task may be silent.
 void add_failure_flags(FlagTable& table, ParameterServerOptions& options) {
   table.add(
       {{"standby", on_off(options.standby),
-        "the next server has all that a server has, and takes over from it: off, on"},
+        "each server copies its state to the next one, which takes over if it dies: off, on"},
        {"deadline", positive(options.deadline, 1e9),
-        "seconds of silence of a server until a task ends, and of all tasks until a server does"},
+        "seconds of silence of a server until a task ends, and of all tasks until a server ends"},
        {"worker-timeout", positive(options.worker_timeout, 1e9),
-        "seconds of silence after which nobody waits for a worker"},
+        "seconds of silence after which the others go on without a worker"},
        {"server-timeout", positive(options.server_timeout, 1e9),
         "seconds of silence after which a standby takes over"}});
 }
@@ -143,7 +144,7 @@ void add_server_flags(FlagTable& table, ServerSettings& settings) {
   ParameterServerOptions& options = settings.served.servers;
   add_task_flags(table, settings.task);
   table.add({{"servers", whole(settings.servers, 0, kMostServers),
-              "under mpirun, in place of addresses: so many of the last ranks serve"}});
+              "under mpirun, in place of addresses: so many of the last ranks are servers"}});
   add_mode_flags(table, options.mode);
   table.add(
       {{"partition",
@@ -153,8 +154,9 @@ void add_server_flags(FlagTable& table, ServerSettings& settings) {
             "one of: whole fixed=<parts> min=<bytes> max=<bytes>"),
         "into how many parts variables are cut between servers"},
        {"feed", one_of(settings.served.fed, Choices<bool>{{"shards", false}, {"chief", true}}),
-        "who reads the data: shards (each worker its own) or chief (of --chief_hosts: it sends the "
-        "batches)"},
+        "shards (each worker reads its own data) or chief (the task of --chief_hosts reads the "
+        "data "
+        "and sends the batches)"},
        {"slow-ms",
         real(
             settings.served.slow_ms, [](double value) { return value >= 0.0; },
@@ -180,7 +182,7 @@ Tasks tasks_of_job(std::uint32_t servers) {
 ServedMaker served_by(const ServerSettings& settings) {
   return [&settings](int threads) -> std::unique_ptr<Strategy> {
     const Flags flags = settings.flags->values();
-    // Beside a training: that of checkpoints is no task of it.
+    // A process that scores checkpoints is no task of the training.
     if (std::ranges::find(flags, Flags::value_type("--job", "evaluate")) != flags.end()) {
       return std::make_unique<Default>();
     }

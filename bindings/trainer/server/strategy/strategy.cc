@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "bindings/trainer/server/strategy/served.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
@@ -20,12 +19,13 @@ void server::check_tasks(const Tasks& tasks, const ServedOptions& options) {
         kExitConfiguration);
   }
   if (backups != 0 && options.servers.mode.mode != server::Mode::kSync) {
-    throw TrainerError("--backup_workers is for --mode sync: in others nobody waits for a round",
+    throw TrainerError("--backup_workers is for --mode sync: other modes have no rounds",
                        kExitConfiguration);
   }
   if (options.servers.mode.scale_by_staleness && options.servers.mode.mode == server::Mode::kSync) {
-    throw TrainerError("--scale_by_staleness is for --mode async and stale=k: in sync nothing is",
-                       kExitConfiguration);
+    throw TrainerError(
+        "--scale_by_staleness is for --mode async and stale=k: sync has no staleness",
+        kExitConfiguration);
   }
   if (backups >= tasks.workers.size()) {
     throw TrainerError("--backup_workers is " + std::to_string(backups) + " of " +
@@ -37,7 +37,7 @@ void server::check_tasks(const Tasks& tasks, const ServedOptions& options) {
 
 namespace {
 
-// Its own job of one: what it shares with other tasks is on the servers.
+// An engine of one rank: tasks share only the variables on the servers.
 Engine alone(const Tasks& tasks, const ServedOptions& options) {
   server::check_tasks(tasks, options);
   return Engine(LocalJob(1), 0);
@@ -63,11 +63,11 @@ ParameterServer::~ParameterServer() = default;
 std::unique_ptr<GradientPath> ParameterServer::gradient_path(Replica& /*here*/,
                                                              const Network& model,
                                                              const RuleOptions& how,
-                                                             UpdateRule& rule,
+                                                             UpdateRule& optimizer,
                                                              const OptimizerOptions& options) {
   if (job_->servers != nullptr) {
     throw TrainerError(
-        "servers have the variables of one model, and another optimiser is made: use one",
+        "servers have the variables of one model with one optimiser: do not make another one",
         kExitConfiguration);
   }
   if (job_->options.fed && options.accumulate != 1) {
@@ -75,8 +75,7 @@ std::unique_ptr<GradientPath> ParameterServer::gradient_path(Replica& /*here*/,
         "--accumulate is for workers that read their data: with --feed chief use a smaller batch",
         kExitConfiguration);
   }
-  return std::make_unique<server::Served>(job_, model.parameters(), model.statistics(), how, rule,
-                                          options.clip_norm);
+  return server::make_served_path(job_, model, how, optimizer, options.clip_norm);
 }
 
 void ParameterServer::finish() {
@@ -86,6 +85,18 @@ void ParameterServer::finish() {
   if (!all.is_chief()) return all.wait_for(UINT64_MAX);
   (void)all.wait_for_workers();
   all.close();
+}
+
+// A chief that fails before it has a model names no variables: servers that have variables of an
+// earlier chief refuse its message, and go on.
+void ParameterServer::fail(const std::string& error, int exit_code) {
+  auto& servers = job_->servers;
+  if (servers == nullptr && !is_chief()) return;
+  if (servers == nullptr) {
+    servers = std::make_unique<server::ParameterServer>(job_->tasks, std::vector<Parameter*>(),
+                                                        job_->options.servers);
+  }
+  servers->fail(error, exit_code);
 }
 
 }  // namespace ronde::trainer

@@ -36,7 +36,7 @@ class CheckpointsTest : public CheckpointFiles {
     return std::make_unique<Checkpoints>(CheckpointOptions{folder_, keep}, say());
   }
   // Read after flush(), which waits for the thread that writes.
-  Say say() {
+  PrintLine say() {
     return [this](const std::string& line) { said_.push_back(line); };
   }
   static void save(Checkpoints& checkpoints, std::uint64_t step,

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "bindings/trainer/keep/logs.h"
+#include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/keep/checkpoint_files.h"
 #include "test/unit/trainer/keep/hooked_disk.h"
 
@@ -151,6 +153,19 @@ TEST_F(EvaluatorTest, FollowsATrainingThatBeginsAnewWithLowerSteps) {
     if (name.starts_with("metrics.")) logs.push_back(name);
   }
   EXPECT_GE(logs.size(), 2U) << "that of the training before is still there";
+}
+
+TEST_F(EvaluatorTest, EndsBySigtermWithALineAnd75) {
+  save(*start(), 1);
+  try {
+    (void)evaluate({[] { (void)std::raise(SIGTERM); }});
+    ADD_FAILURE() << "it goes on";
+  } catch (const TrainerError& error) {
+    EXPECT_STREQ(error.what(),
+                 "the evaluator was told to stop, and ends: checkpoints scored: 1; start it "
+                 "again for those that come");
+    EXPECT_EQ(error.exit_code(), kExitStopped);
+  }
 }
 
 TEST_F(EvaluatorTest, TwoOfOneDirectoryAreRefused) {

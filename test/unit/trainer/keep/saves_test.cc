@@ -54,7 +54,7 @@ class Saves : public testing::Test {
             .epochs = 2,
             .supervisor = {.logdir = in_folder("train"), .save_model_secs = 0.0}};
   }
-  [[nodiscard]] Say say() {
+  [[nodiscard]] PrintLine say() {
     return [this](const std::string& line) {
       const std::lock_guard lock(mutex_);
       said_.push_back(line);

@@ -132,7 +132,7 @@ class SupervisedRank {
         .batch(batch)
         .shard(static_cast<std::size_t>(rank_), static_cast<std::size_t>(training_.ranks));
   }
-  [[nodiscard]] Say say() const {
+  [[nodiscard]] PrintLine say() const {
     return [this](const std::string& line) {
       const std::lock_guard lock(mutex_);
       outcome_.lines.push_back(line);

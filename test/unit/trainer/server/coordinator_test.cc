@@ -70,7 +70,7 @@ TEST(Coordinator, RunsAStepOnEachWorkerOnOneAndOnAnyFreeOne) {
   const std::vector<Value> made = coordinator.per_worker("data", {"", {1.5F, 2.5F}});
   ASSERT_EQ(made.size(), 3U);
   for (std::size_t i = 0; i < made.size(); ++i) EXPECT_EQ(made[i].text, std::to_string(i));
-  const Value one = coordinator.on(1).run("who", {"!", {}});
+  const Value one = coordinator.run_on(1, "who", {"!", {}});
   EXPECT_EQ(one.text, "1!");
   EXPECT_THAT(one.numbers, testing::ElementsAre(1.5F, 2.5F));
   // Three times "data\n" and two numbers, and back "0" and two numbers; then "who\n!", and back
@@ -101,11 +101,11 @@ TEST(Coordinator, WhatAStepThrowsIsThrownByJoinAndByFetch) {
   (void)coordinator.schedule("who");
   EXPECT_NO_THROW(coordinator.join()) << "it was said already";
   (void)coordinator.schedule("fail oddly");
-  EXPECT_THAT([&] { coordinator.join(); }, says("it threw what is no std::exception"));
+  EXPECT_THAT([&] { coordinator.join(); }, says("its exception is no std::exception"));
   EXPECT_THAT([&] { (void)coordinator.fetch(failed); }, says("a step failed: no such luck"));
-  EXPECT_THAT([&] { (void)coordinator.on(0).run("dance"); },
+  EXPECT_THAT([&] { (void)coordinator.run_on(0, "dance"); },
               says("there is no step 'dance' on worker 0"));
-  EXPECT_EQ(coordinator.on(0).run("who").text, "0");  // and it works on
+  EXPECT_EQ(coordinator.run_on(0, "who").text, "0");  // and it works on
 }
 
 TEST(Coordinator, AWorkerThatIsStartedAgainGetsItsDataFirstAndThenTheLostStep) {

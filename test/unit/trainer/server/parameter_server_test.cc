@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bindings/trainer/fit/replica.h"
-#include "bindings/trainer/server/post.h"
+#include "bindings/trainer/server/message_socket.h"
 #include "test/unit/trainer/error_of.h"
 
 namespace ronde::trainer::server {
@@ -42,15 +42,15 @@ class Server {
     options.job = ParameterServerOptions{}.job_of(tasks);
     thread_ = std::jthread([options, at = tasks.servers[index],
                             access = access_for(tasks.all())](const std::stop_token& stop) {
-      Post post(
+      MessageSocket socket(
           {.self = {Role::kServer, options.index, options.start}, .access = access, .say = {}});
-      post.listen(at);
+      socket.listen(at);
       ServerState state(options);
       while (!stop.stop_requested()) {
-        for (const Message& message : post.receive(0.01)) {
-          for (const Message& one : state.on_message(steady_seconds(), message)) post.send(one);
+        for (const Message& message : socket.receive(0.01)) {
+          for (const Message& one : state.on_message(steady_seconds(), message)) socket.send(one);
         }
-        for (const Message& one : state.on_tick(steady_seconds())) post.send(one);
+        for (const Message& one : state.on_tick(steady_seconds())) socket.send(one);
       }
     });
   }

@@ -84,7 +84,7 @@ TEST(ServerRounds, APushWithoutSamplesCountsForNothing) {
   push.weight = 0.0;
   EXPECT_THAT(server.on_message(0.0, push), has_kind(Kind::kAck));
   EXPECT_EQ(server.shard(0)->variables()->version(), 0U);
-  EXPECT_THAT(server.shard(0)->steps(), testing::ElementsAre(0U));
+  EXPECT_THAT(server.shard(0)->counts().steps_by_worker, testing::ElementsAre(0U));
   // A round of it alone is one update, by nothing.
   Rounds rounds(1);
   Message empty = message_from(Rounds::self(0), Kind::kPush, 2);

@@ -7,12 +7,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "bindings/trainer/server/strategy/strategy.h"
+#include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
 
@@ -21,6 +24,8 @@ struct ServedJobOptions {
   std::uint32_t workers = 2;
   bool chief = false;  // a task of its own
   ServedOptions tasks{};
+  // The error of each task that ends with one, by its name; null: there must be none.
+  std::map<std::string, std::string>* errors = nullptr;
 };
 
 // What the program returns on the chief. The others' results go.
@@ -36,7 +41,8 @@ inline std::string run_served(const ServedJobOptions& job,
   for (std::uint32_t i = 0; i < job.workers; ++i) all.workers.push_back(prefix + std::to_string(i));
   if (job.chief) all.chief = {prefix + "chief"};
   std::string result;
-  const auto run = [&](Role role, std::uint32_t index) {
+  std::mutex mutex;
+  const auto run_task = [&](Role role, std::uint32_t index) {
     ServedOptions options = job.tasks;
     options.servers.say = [](const std::string&) {};
     Tasks task = all;
@@ -45,9 +51,24 @@ inline std::string run_served(const ServedJobOptions& job,
     if (role == Role::kServer) return serve(task, options.servers);
     trainer::ParameterServer strategy(task, options);
     const Scope scope(strategy);
-    std::string mine = program(strategy);
+    std::string mine;
+    try {
+      mine = program(strategy);
+    } catch (const TrainerError& error) {
+      strategy.fail(error.what(), error.exit_code());
+      throw;
+    }
     strategy.finish();
     if (task.is_chief()) result = std::move(mine);
+  };
+  const auto run = [&](Role role, std::uint32_t index) {
+    try {
+      run_task(role, index);
+    } catch (const TrainerError& error) {
+      if (job.errors == nullptr) throw;
+      const std::lock_guard lock(mutex);
+      (*job.errors)[text_of({role, index, 0})] = error.what();
+    }
   };
   std::vector<std::jthread> tasks;
   for (std::uint32_t i = 0; i < job.servers; ++i) tasks.emplace_back(run, Role::kServer, i);

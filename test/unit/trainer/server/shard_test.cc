@@ -15,6 +15,7 @@
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
+#include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/server/shard_kit.h"
 
 namespace ronde::trainer::server {
@@ -55,7 +56,7 @@ TEST(ServerShard, AStandbyThatWasStartedAgainHoldsNobody) {
   EXPECT_THAT(ask(message_from(worker, Kind::kPush, 3)), has_kind(Kind::kAck));
   EXPECT_EQ(first.shard(0)->variables()->version(), 2U);
   EXPECT_THAT(first.take_news(),
-              testing::Contains("ps 1 was started again, and lacks what it had of ps 0, which goes "
+              testing::Contains("ps 1 was started again, and has lost its copy of ps 0, which goes "
                                 "on without a standby: to have one, end all tasks and start them "
                                 "again from a checkpoint"));
 }
@@ -240,6 +241,58 @@ TEST(ServerShard, NobodyIsHeardWithoutAHello) {
   EXPECT_THAT(server.on_message(0.1, message_from(none, Kind::kHello)), testing::IsEmpty());
 }
 
+Message error_of_chief(const Address& chief) {
+  Message message = message_from(chief, Kind::kClose, 9);
+  message.text = "the disk is full";
+  message.version = 78;
+  return message;
+}
+
+TEST(ServerShard, AnErrorOfTheChiefIsToldToThoseThatAreThereAndToThoseThatComeLater) {
+  ServerState server({.workers = 3, .job = "job"});
+  const Address chief{Role::kWorker, 0, 5};
+  const Address other{Role::kWorker, 1, 6};
+  const Address late{Role::kWorker, 2, 7};
+  for (const Address& one : {chief, other}) {
+    (void)server.on_message(0.0, message_from(one, Kind::kHello));
+  }
+  const auto told = [](const Messages& out, const Address& to) {
+    WorkerState worker({.self = to, .job = "job"});
+    for (const Message& one : out) {
+      if (one.to == to) (void)worker.on_message(0.0, one);
+    }
+    try {
+      (void)worker.closed();
+    } catch (const TrainerError& error) {
+      return std::to_string(error.exit_code()) + ": " + error.what();
+    }
+    return std::string("nothing");
+  };
+  const Messages out = server.on_message(0.1, error_of_chief(chief));
+  EXPECT_THAT(out, has_kind(Kind::kAck));
+  EXPECT_EQ(told(out, other),
+            "78: worker 1 ends: the chief has ended with an error: the disk is full");
+  ASSERT_TRUE(server.closed());
+  EXPECT_THROW(server.require_no_error(), TrainerError);
+  EXPECT_FALSE(server.all_told());
+  EXPECT_EQ(told(server.on_message(0.2, message_from(late, Kind::kHello)), late),
+            "78: worker 2 ends: the chief has ended with an error: the disk is full");
+  EXPECT_TRUE(server.all_told());
+}
+
+// A chief of other settings, as one that has failed before it had a model, ends no training.
+TEST(ServerShard, AnErrorOfAChiefThatIsAStrangerEndsNobody) {
+  ServerState server({.workers = 1, .job = "job"});
+  const Address chief{Role::kWorker, 0, 5};
+  const Address again{Role::kWorker, 0, 6};
+  EXPECT_EQ(refusal_of(server, chief, "job\nvariables 4"), "");
+  (void)server.on_message(0.0, create_message(chief, "async"));
+  EXPECT_THAT(refusal_of(server, again, "job\nvariables 0", 60.0),
+              testing::StartsWith("worker 0 has variables 0"));
+  EXPECT_THAT(server.on_message(60.0, error_of_chief(again)), has_kind(Kind::kUnknown));
+  EXPECT_FALSE(server.closed());
+}
+
 TEST(ServerShard, WhoLeftAndWhoCameIsSaid) {
   ServerState server({.workers = 2, .job = "job"});
   const Address chief{Role::kWorker, 0, 5};
@@ -258,10 +311,10 @@ TEST(ServerShard, WhoLeftAndWhoCameIsSaid) {
   (void)server.on_message(4.0, message_from(other, Kind::kBeat));
   (void)server.on_tick(6.0);
   EXPECT_THAT(server.take_news(),
-              testing::ElementsAre("worker 0, the chief, has not been heard for 5 s: nobody waits "
-                                   "for it any more, and nothing is saved"));
+              testing::ElementsAre("worker 0, the chief, has not been heard for 5 s: the others "
+                                   "go on without it, and nothing is saved"));
   EXPECT_THAT(counts(6.0),
-              testing::AllOf(testing::HasSubstr(R"("chief":false)"),
+              testing::AllOf(testing::HasSubstr(R"("chief_is_heard":false)"),
                              testing::HasSubstr(R"("lost":["worker 0, the chief,"])")));
   const Address again{Role::kWorker, 0, 4};
   (void)server.on_message(7.0, message_from(again, Kind::kHello));

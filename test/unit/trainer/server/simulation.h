@@ -331,7 +331,7 @@ struct Simulation {
       const Shard* const shard = home(group);
       text += "group " + std::to_string(group) + ": " +
               (shard == nullptr   ? "nobody has it"
-               : shard->created() ? shard->counts()
+               : shard->created() ? shard->counts().text()
                                   : "empty") +
               "\n";
     }

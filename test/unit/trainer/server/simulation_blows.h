@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is killed or stands still in the servers' simulation, and when; the end of simulation.h.
+// Kills and pauses in the servers' simulation; the end of simulation.h.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,11 @@ inline void Simulation::kill_some(int& kills, bool& server_killed) {
     ++blows;
     if (plan.kills_chief) return kill_chief_and_server();
     const auto which = std::uniform_int_distribution<std::uint32_t>(0, plan.servers - 1)(random);
-    if (chance(0.5)) {
+    if (plan.restarts_server) {
+      server_back = which;
+      server_back_at = now;
+      servers[which].reset();
+    } else if (chance(0.5)) {
       servers[which].reset();
     } else {  // it is stopped, and wakes when it was taken over
       stopped = which;

@@ -18,6 +18,7 @@ struct Plan {
   std::uint32_t servers = 2;
   bool standby = true;
   bool kills_server = false;
+  bool restarts_server = false;  // that one, at once, without its variables
   // The chief dies with that server, and both, or it alone, are there again soon.
   bool kills_chief = false;
   int kills = 0;   // of workers that come back

@@ -5,11 +5,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <map>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/nn/layers.h"
+#include "bindings/trainer/tensor/errors.h"
+#include "test/unit/trainer/fit/strategy/strategy_kit.h"
 #include "test/unit/trainer/server/served_kit.h"
 
 namespace ronde::trainer::server {
@@ -35,6 +41,92 @@ TEST(ServerTraining, ARoundThatIsFedIsThePartsOfOneBatch) {
   const std::string own = hash_after(false, "sync");
   ASSERT_NE(own, "");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(hash_after(true, "sync"), own);
+}
+
+constexpr std::chrono::milliseconds kPause{2000};
+
+class PauseAfterTheLastStep final : public Callback {
+ public:
+  explicit PauseAfterTheLastStep(std::uint64_t steps) : steps_(steps) {}
+  void on_step(TrainingState& state) override {
+    if (state.global_step >= steps_) std::this_thread::sleep_for(kPause);
+  }
+
+ private:
+  std::uint64_t steps_;
+};
+
+// The seconds that the chief measures, where the other worker comes late and ends late.
+double seconds_beside_a_late_worker(const std::string& mode) {
+  ServedJobOptions job;
+  job.tasks.servers.mode = mode_of(mode);
+  double seconds = 0.0;
+  (void)run_served(job, [&](Strategy& strategy) {
+    const bool chief = strategy.is_chief();
+    if (!chief) std::this_thread::sleep_for(kPause);
+    StrategyModel model(toy_network);
+    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    model.compile(sgd, classification_loss);
+    const FitResult fitted = model.fit(toy_batches(), {.most_steps = 30}, [&](const auto&) {
+      std::vector<std::unique_ptr<Callback>> all;
+      if (!chief) all.push_back(std::make_unique<PauseAfterTheLastStep>(30));
+      return all;
+    });
+    if (chief) seconds = fitted.seconds;
+    return std::string("done");
+  });
+  return seconds;
+}
+
+TEST(ServerTraining, SecondsAreThoseOfTheSteps) {
+  for (const char* const mode : {"sync", "async"}) {
+    SCOPED_TRACE(mode);
+    const double seconds = seconds_beside_a_late_worker(mode);
+    EXPECT_GT(seconds, 0.0);
+    EXPECT_LT(seconds, std::chrono::duration<double>(kPause).count() / 2);
+  }
+}
+
+// The errors of a job in which the loss of the chief, or of the other worker, fails in its 24th
+// step.
+std::map<std::string, std::string> errors_where_one_fails(ServedJobOptions job, bool chief_fails) {
+  std::map<std::string, std::string> errors;
+  job.errors = &errors;
+  job.tasks.servers.mode = mode_of("sync");
+  job.tasks.servers.worker_timeout = 2.0;
+  (void)run_served(job, [&](Strategy& strategy) {
+    const bool fails = strategy.is_chief() == chief_fails;
+    StrategyModel model(toy_network);
+    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    int losses = 0;
+    const auto loss = [&, fails](const Tensor& outputs, const Batch& batch, std::size_t of) {
+      // The first one is of the trial of shapes.
+      if (fails && ++losses > 24) throw TrainerError("this sample cannot be read", 78);
+      return classification_loss(outputs, batch, of);
+    };
+    model.compile(sgd, loss);
+    (void)model.fit(toy_batches(), {.epochs = 2});
+    return std::string("done");
+  });
+  return errors;
+}
+
+TEST(ServerTraining, AnErrorOfAStepNamesTheTaskAndTheStepOfTheServers) {
+  using testing::Pair;
+  EXPECT_THAT(errors_where_one_fails({}, false),
+              testing::ElementsAre(Pair("worker 1",
+                                        "worker 1, after step 23 of the servers: this "
+                                        "sample cannot be read")));
+}
+
+// While the other worker waits for its round.
+TEST(ServerTraining, AnErrorOfTheChiefEndsAllTasks) {
+  using testing::Pair;
+  const std::string error = "worker 0, after step 23 of the servers: this sample cannot be read";
+  const std::string told = " ends: the chief has ended with an error: " + error;
+  EXPECT_THAT(errors_where_one_fails({.servers = 2}, true),
+              testing::ElementsAre(Pair("ps 0", "ps 0" + told), Pair("ps 1", "ps 1" + told),
+                                   Pair("worker 0", error), Pair("worker 1", "worker 1" + told)));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/trainer/server/post.h"
+#include "bindings/trainer/server/message_socket.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -25,17 +25,17 @@ namespace {
 
 constexpr const char* kMonitor = "inproc://monitor";
 constexpr std::uint32_t kMostPieces = 1U << 16U;  // 64 GiB of floats
-// Pieces that ZeroMQ keeps: to a peer, whose floats are lent, and from one.
+// Pieces in ZeroMQ's queues: to a peer (their floats are not copied), and from a peer.
 constexpr int kMostSent = 16;
 constexpr int kMostReceived = 8;
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 26U;  // bytes that are read in one go
 constexpr std::size_t kFloatFrames = 4;                     // of a piece, at most
 constexpr double kRetry = 1e-3;
-constexpr double kStale = 60.0;            // after so long the rest of a message comes no more
-constexpr std::uint64_t kComplaints = 10;  // said one by one; then one of a thousand
+constexpr double kStale = 60.0;            // seconds until an incomplete message is forgotten
+constexpr std::uint64_t kComplaints = 10;  // a line for each; then one for a thousand
 
-// ZeroMQ's form of "host:port". A name of this host cannot be bound, so that all of its addresses
-// are; the keys keep strangers out.
+// ZeroMQ's form of "host:port". ZeroMQ cannot bind a host's name, so that binds all addresses of
+// the host; the keys keep strangers out.
 std::string endpoint(const Access& access, const std::string& address, bool binds) {
   if (!access.folder.empty()) return "ipc://" + socket_in(access.folder, address);
   if (address.find("://") != std::string::npos) return address;
@@ -48,39 +48,41 @@ std::string endpoint(const Access& access, const std::string& address, bool bind
   return binds && !numeric ? "tcp://*:" + port : "tcp://" + address;
 }
 
-// Lets go of what a message was made of, once it is sent. ZeroMQ calls it on a thread of its own.
+// Releases the owner of a frame's memory, once ZeroMQ has sent it. Runs on ZeroMQ's thread.
 void release(void* /*data*/, void* owner) {
   delete static_cast<std::shared_ptr<const void>*>(owner);
 }
 
 zmq::message_t frame_of(const Floats::Part& floats) {
   auto owner = std::make_unique<std::shared_ptr<const void>>(floats.owner);
-  // ZeroMQ takes no const, and writes nothing. It calls nobody where it throws.
+  // ZeroMQ takes no const, but does not write. It does not call release() if it throws.
   zmq::message_t frame(const_cast<float*>(floats.values.data()), floats.values.size_bytes(),
                        release, owner.get());
   static_cast<void>(owner.release());  // NOLINT(bugprone-unused-return-value): release() has it now
   return frame;
 }
 
-// What both ends of a connection are set to. A peer that was cut off the kernel forgets: ZeroMQ's
-// own heartbeats abort (4.3.4: `!_io_error`) where one is due on a connection whose input is
-// stopped, as much waits or the socket is closed, and whose other end has just gone.
-void set_up(zmq::socket_t& socket, const std::string& address, const PostOptions& options) {
+// The options of both ends of a connection. The kernel's keep-alive finds a peer that was cut off.
+// ZeroMQ's own heartbeats abort the process (4.3.4: `!_io_error`) if one is due on a connection
+// whose input has stopped, because of a full queue or a closed socket, and whose other end has just
+// gone.
+void set_up(zmq::socket_t& socket, const std::string& address,
+            const MessageSocketOptions& options) {
   socket.set(zmq::sockopt::ipv6, address.starts_with('['));
   socket.set(zmq::sockopt::sndhwm, kMostSent);
   socket.set(zmq::sockopt::rcvhwm, kMostReceived);
   socket.set(zmq::sockopt::maxmsgsize, options.frame_bytes);
   socket.set(zmq::sockopt::linger, 2000);
   socket.set(zmq::sockopt::handshake_ivl, 5000);
-  socket.set(zmq::sockopt::tcp_keepalive, 1);  // after 15 s without a sign, 5 more, 3 s apart
+  socket.set(zmq::sockopt::tcp_keepalive, 1);  // after 15 s of silence 5 probes, 3 s apart
   socket.set(zmq::sockopt::tcp_keepalive_idle, 15);
   socket.set(zmq::sockopt::tcp_keepalive_intvl, 3);
   socket.set(zmq::sockopt::tcp_keepalive_cnt, 5);
   socket.set(zmq::sockopt::tcp_maxrt, 30'000);  // milliseconds in which nothing sent is confirmed
 }
 
-// Before each piece: of which message it is, by the sender's count, its number and that of all. The
-// first one has the header, the text, the ids and some floats, the others have floats.
+// The first frame of a piece: the sender's number of the message, the piece's number, and how many
+// pieces there are. The first piece has header, text, ids and some floats, the others have floats.
 struct Tag {
   std::uint64_t message = 0;
   std::uint32_t piece = 0;
@@ -98,7 +100,7 @@ struct TaggedPiece {
   }
 };
 
-// What has come of a message.
+// A message of which some pieces have come.
 struct Incoming {
   Tag next;
   std::vector<Frame> frames;
@@ -108,15 +110,15 @@ struct Incoming {
 
 }  // namespace
 
-// What waits for a peer.
-struct Post::Outgoing {
+// The pieces that wait for a peer.
+struct MessageSocket::Outgoing {
   zmq::socket_t* socket = nullptr;
-  std::string identity{};  // empty: there is but one peer
+  std::string identity{};  // of a ROUTER's peer; a DEALER has one peer
   std::deque<TaggedPiece> pieces{};
   std::size_t messages = 0;
   std::size_t bytes = 0;
 
-  // False: no more can be sent now.
+  // Returns false if ZeroMQ takes no more now.
   bool send_one() {
     constexpr auto kFirst = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
     TaggedPiece& piece = pieces.front();
@@ -134,8 +136,8 @@ struct Post::Outgoing {
   }
 };
 
-struct Post::Sockets {
-  SocketLock lock;  // until ZeroMQ has let go of everything
+struct MessageSocket::Sockets {
+  SocketLock lock;  // first, so that it is released after all sockets are closed
   zmq::context_t context{1};
   zmq::socket_t router;
   zmq::socket_t monitor;
@@ -150,17 +152,17 @@ struct Post::Sockets {
   }
 };
 
-Post::Post(PostOptions options)
+MessageSocket::MessageSocket(MessageSocketOptions options)
     : options_(std::move(options)), sockets_(std::make_unique<Sockets>()) {}
 
-Post::~Post() = default;
+MessageSocket::~MessageSocket() = default;
 
-void Post::listen(const std::string& address) {
+void MessageSocket::listen(const std::string& address) {
   zmq::socket_t& router = sockets_->router;
   router = zmq::socket_t(sockets_->context, zmq::socket_type::router);
   router.set(zmq::sockopt::router_mandatory, true);
-  // One that connects again before the end of its first connection is seen keeps its name: else
-  // ZeroMQ takes the first frame that it then sends for its name, and nothing of it is understood.
+  // A task that connects again before the end of its first connection was noticed keeps its name:
+  // otherwise ZeroMQ takes the first frame on the new connection for the name.
   router.set(zmq::sockopt::router_handover, true);
   set_up(router, address, options_);
   if (const auto& keys = options_.access.keys) {
@@ -186,7 +188,7 @@ void Post::listen(const std::string& address) {
   }
 }
 
-void Post::connect(const Address& to, const std::string& address) {
+void MessageSocket::connect(const Address& to, const std::string& address) {
   zmq::socket_t dealer(sockets_->context, zmq::socket_type::dealer);
   dealer.set(zmq::sockopt::routing_id, identity_of(options_.self));
   set_up(dealer, address, options_);
@@ -207,19 +209,19 @@ void Post::connect(const Address& to, const std::string& address) {
   sockets_->dealers.insert_or_assign({to.role, to.index}, std::move(dealer));
 }
 
-void Post::send(const Message& message) {
+void MessageSocket::send(const Message& message) {
   const auto found = sockets_->dealers.find({message.to.role, message.to.index});
   const bool by_router = found == sockets_->dealers.end();
   zmq::socket_t& socket = by_router ? sockets_->router : found->second;
   if (!socket) return;
-  const std::string who =
+  const std::string name =
       identity_of(by_router ? message.to : Address{message.to.role, message.to.index, 0});
   pump();
-  Outgoing& to = sockets_->outgoing[who];
+  Outgoing& to = sockets_->outgoing[name];
   to.socket = &socket;
-  if (by_router) to.identity = who;
+  if (by_router) to.identity = name;
   if (to.messages > 0) {
-    // Signs of life pile up behind large answers on a slow line; only answers were asked for.
+    // On a slow line signs of life would pile up behind large answers.
     if (message.kind == Kind::kBeatBack || message.kind == Kind::kBeat) return;
     const bool fits = to.bytes + bytes_of(message.floats) <= options_.waiting_bytes;
     if (to.messages >= options_.waiting || !fits) return;
@@ -246,7 +248,7 @@ void Post::send(const Message& message) {
   pump();
 }
 
-void Post::pump() {
+void MessageSocket::pump() {
   for (auto at = sockets_->outgoing.begin(); at != sockets_->outgoing.end();) {
     Outgoing& to = at->second;
     bool is_gone = false;
@@ -255,18 +257,18 @@ void Post::pump() {
       }
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH && error.num() != EAGAIN) throw;
-      is_gone = error.num() == EHOSTUNREACH;  // it asks again when it is back
+      is_gone = error.num() == EHOSTUNREACH;  // when it is back it repeats its request
     }
     at = is_gone || to.pieces.empty() ? sockets_->outgoing.erase(at) : ++at;
   }
 }
 
-void Post::wake() {
+void MessageSocket::wake() {
   const std::uint64_t one = 1;
   (void)!::write(sockets_->bell, &one, sizeof one);
 }
 
-std::vector<Message> Post::receive(double seconds) {
+std::vector<Message> MessageSocket::receive(double seconds) {
   const double end = steady_seconds() + seconds;
   std::vector<Message> out;
   for (std::uint64_t rings = 0;;) {
@@ -284,7 +286,7 @@ std::vector<Message> Post::receive(double seconds) {
     for (auto& [to, dealer] : sockets_->dealers) {
       items.push_back({dealer.handle(), 0, events(identity_of({to.first, to.second, 0})), 0});
     }
-    // Which of its peers a ROUTER can send to, it does not tell.
+    // A ROUTER does not report which of its peers it can send to: try again soon.
     const bool blocked = std::ranges::any_of(
         sockets_->outgoing, [](const auto& one) { return !one.second.identity.empty(); });
     if (blocked) most = std::min(most, kRetry);
@@ -308,10 +310,10 @@ std::vector<Message> Post::receive(double seconds) {
   return out;
 }
 
-void Post::read(void* which, bool router, std::vector<Message>& out) {
+void MessageSocket::read(void* which, bool router, std::vector<Message>& out) {
   zmq::socket_t& socket = *static_cast<zmq::socket_t*>(which);
   const std::size_t most = kFloatFrames + (router ? 5 : 4);  // the name, tag, header, text, ids
-  // At most so much at a time, so that one who sends without end keeps nobody out.
+  // At most so much at a time, so that one endless sender does not keep the others waiting.
   for (std::size_t bytes = 0, count = 0; count < 256 && bytes < kMostAtOnce; ++count) {
     std::vector<Frame> frames;
     std::size_t read = 0;
@@ -321,43 +323,42 @@ void Post::read(void* which, bool router, std::vector<Message>& out) {
         return;
       }
       more = frame->more();
-      if (read >= most) continue;  // read away
+      if (read >= most) continue;  // too many frames: read the rest of them away
       const std::span content(static_cast<const std::byte*>(frame->data()), frame->size());
       bytes += content.size();
       frames.push_back({std::move(frame), content});
     }
-    std::string who;
+    std::string sender = std::to_string(std::bit_cast<std::uintptr_t>(which));
     if (router) {
-      who.assign(reinterpret_cast<const char*>(frames[0].bytes.data()), frames[0].bytes.size());
+      sender.assign(reinterpret_cast<const char*>(frames[0].bytes.data()), frames[0].bytes.size());
       frames.erase(frames.begin());
-    } else {
-      who = std::to_string(std::bit_cast<std::uintptr_t>(which));
     }
     std::string why = std::to_string(read) + " frames";
-    if (read <= most && frames.size() >= 2 && take(who, frames, router, out, why)) continue;
-    sockets_->incoming.erase(who);
-    complain("what came from '" + who + "' is no message of this job (" + why + "): it is ignored");
+    if (read <= most && frames.size() >= 2 && take(sender, frames, router, out, why)) continue;
+    sockets_->incoming.erase(sender);
+    complain("bytes of '" + sender + "' are no message of this job (" + why +
+             "): they are ignored");
   }
 }
 
-// A piece; false, and `why`, where it is none, or the last of no message.
-bool Post::take(const std::string& who, std::span<const Frame> frames, bool router,
-                std::vector<Message>& out, std::string& why) {
+// Takes a piece. Returns false, with the reason in `why`, if it is none, or ends no valid message.
+bool MessageSocket::take(const std::string& sender, std::span<const Frame> frames, bool router,
+                         std::vector<Message>& out, std::string& why) {
   Tag tag;
   why = "a piece without a number";
   if (frames[0].bytes.size() != sizeof tag) return false;
   std::memcpy(&tag, frames[0].bytes.data(), sizeof tag);
-  const auto from = address_of(who);
+  const auto from = address_of(sender);
   why = "the name of no task";
   if (router && !from) return false;
-  Incoming& all = sockets_->incoming[who];
+  Incoming& all = sockets_->incoming[sender];
   if (tag.piece == 0) {
     all = {};
     all.next = {tag.message, 0, tag.pieces};
   }
   why = "a message of too many pieces";
   if (tag.pieces > kMostPieces) return false;
-  // The rest of one whose connection has been another one meanwhile.
+  // The rest of a message senderse first pieces were lost with an earlier connection.
   if (tag.message != all.next.message || tag.piece != all.next.piece) return true;
   ++all.next.piece;
   all.since = steady_seconds();
@@ -373,11 +374,11 @@ bool Post::take(const std::string& who, std::span<const Frame> frames, bool rout
   why = "the name of another task";
   if (router && *from != message->from) return false;
   out.push_back(std::move(*message));
-  sockets_->incoming.erase(who);
+  sockets_->incoming.erase(sender);
   return true;
 }
 
-void Post::read_monitor() {
+void MessageSocket::read_monitor() {
   zmq::message_t event;
   zmq::message_t peer;
   while (sockets_->monitor.recv(event, zmq::recv_flags::dontwait) &&
@@ -388,7 +389,7 @@ void Post::read_monitor() {
   }
 }
 
-void Post::complain(const std::string& what) {
+void MessageSocket::complain(const std::string& what) {
   ++complaints_;
   if (!options_.say || (complaints_ > kComplaints && complaints_ % 1000 != 0)) return;
   options_.say(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sockets of tasks: peers that end at a bad moment, and what is kept of those who send too much.
-#include "bindings/trainer/server/post.h"
+#include "bindings/trainer/server/message_socket.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,52 +19,53 @@ namespace {
 
 std::string address_of_test() {
   static std::atomic<int> count = 0;
-  return "ipc://@ronde-post-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
+  return "ipc://@ronde-socket-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
 }
 
-constexpr Address kServerOfPost{Role::kServer, 0, 0};
-constexpr Address kWorkerOfPost{Role::kWorker, 1, 7};
+constexpr Address kServerOfSocket{Role::kServer, 0, 0};
+constexpr Address kWorkerOfSocket{Role::kWorker, 1, 7};
 
-std::unique_ptr<Post> worker_at(const std::string& address) {
-  auto post = std::make_unique<Post>(PostOptions{.self = kWorkerOfPost, .access = {}, .say = {}});
-  post->connect(kServerOfPost, address);
-  return post;
+std::unique_ptr<MessageSocket> worker_at(const std::string& address) {
+  auto socket = std::make_unique<MessageSocket>(
+      MessageSocketOptions{.self = kWorkerOfSocket, .access = {}, .say = {}});
+  socket->connect(kServerOfSocket, address);
+  return socket;
 }
 
-Message beat_of_post(std::uint64_t sequence) {
+Message beat_of_socket(std::uint64_t sequence) {
   Message message;
-  message.from = kWorkerOfPost;
-  message.to = kServerOfPost;
+  message.from = kWorkerOfSocket;
+  message.to = kServerOfSocket;
   message.sequence = sequence;
   return message;
 }
 
-std::vector<Message> receive_of(Post& post, double seconds) {
+std::vector<Message> receive_of(MessageSocket& socket, double seconds) {
   std::vector<Message> all;
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
-    for (Message& one : post.receive(0.05)) all.push_back(std::move(one));
+    for (Message& one : socket.receive(0.05)) all.push_back(std::move(one));
   }
   return all;
 }
 
 // ZeroMQ 4.3.4 aborts if a heartbeat of its own is due on a connection whose input it has stopped
 // (as more waits than the mark allows), and whose other end is gone.
-TEST(Post, APeerThatSendsMuchAndEndsIsNoEndOfTheOther) {
+TEST(MessageSocket, APeerThatSendsMuchAndEndsIsNoEndOfTheOther) {
   const std::string address = address_of_test();
-  Post server({.self = kServerOfPost, .access = {}, .say = {}});
+  MessageSocket server({.self = kServerOfSocket, .access = {}, .say = {}});
   server.listen(address);
   auto worker = worker_at(address);
   std::vector<Message> got;
   for (int i = 0; i < 1000 && got.empty(); ++i) {  // until they are connected
-    worker->send(beat_of_post(1));
+    worker->send(beat_of_socket(1));
     (void)worker->receive(0.005);
     got = server.receive(0.005);
   }
   ASSERT_FALSE(got.empty());
   const auto sends_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
   for (std::uint64_t i = 0; std::chrono::steady_clock::now() < sends_until; ++i) {
-    worker->send(beat_of_post(i + 1));
+    worker->send(beat_of_socket(i + 1));
     (void)worker->receive(0.0);
   }
   worker.reset();
@@ -81,8 +82,8 @@ TEST(Post, APeerThatSendsMuchAndEndsIsNoEndOfTheOther) {
 Message answer_with(std::size_t floats, std::uint64_t sequence) {
   Message answer;
   answer.kind = Kind::kValues;
-  answer.from = kServerOfPost;
-  answer.to = kWorkerOfPost;
+  answer.from = kServerOfSocket;
+  answer.to = kWorkerOfSocket;
   answer.sequence = sequence;
   std::vector<float> values(floats);
   for (std::size_t i = 0; i < floats; ++i) values[i] = static_cast<float>(i % 1000);
@@ -91,16 +92,16 @@ Message answer_with(std::size_t floats, std::uint64_t sequence) {
 }
 
 // Larger than what ZeroMQ keeps, to one who reads late.
-TEST(Post, ALargeMessageGoesInPiecesBothWays) {
+TEST(MessageSocket, ALargeMessageGoesInPiecesBothWays) {
   constexpr std::size_t kFloats = (std::size_t{40} << 18U) + 7;
   const std::string address = address_of_test();
-  Post server({.self = kServerOfPost, .access = {}, .say = {}});
+  MessageSocket server({.self = kServerOfSocket, .access = {}, .say = {}});
   server.listen(address);
   const auto worker = worker_at(address);
   Message push = answer_with(kFloats, 1);
   push.kind = Kind::kPush;
-  push.from = kWorkerOfPost;
-  push.to = kServerOfPost;
+  push.from = kWorkerOfSocket;
+  push.to = kServerOfSocket;
   std::vector<Message> got;
   for (int i = 0; i < 1000 && got.empty(); ++i) {
     if (i == 0) worker->send(push);
@@ -123,19 +124,19 @@ TEST(Post, ALargeMessageGoesInPiecesBothWays) {
 }
 
 // What waits for one who does not read, and what one may send who has no reason to.
-TEST(Post, WhatIsUnderWayIsBounded) {
+TEST(MessageSocket, WhatIsUnderWayIsBounded) {
   const std::string address = address_of_test();
   std::string lines;
-  Post server({.self = kServerOfPost,
-               .access = {},
-               .say = [&](const std::string& line) { lines += line + "\n"; },
-               .waiting_bytes = 1000,
-               .most_bytes = [](const Address&) { return std::size_t{1} << 20U; }});
+  MessageSocket server({.self = kServerOfSocket,
+                        .access = {},
+                        .say = [&](const std::string& line) { lines += line + "\n"; },
+                        .waiting_bytes = 1000,
+                        .most_bytes = [](const Address&) { return std::size_t{1} << 20U; }});
   server.listen(address);
   const auto worker = worker_at(address);
   std::vector<Message> got;
   while (got.empty()) {
-    worker->send(beat_of_post(1));
+    worker->send(beat_of_socket(1));
     got = server.receive(0.05);
   }
   constexpr std::size_t kMuch = std::size_t{64} << 18U;
@@ -146,17 +147,16 @@ TEST(Post, WhatIsUnderWayIsBounded) {
   Message push = answer_with(std::size_t{1} << 20U, 3);
   push.kind = Kind::kPush;
   push.from = {Role::kWorker, 2, 9};
-  push.to = kServerOfPost;
-  Post other({.self = push.from, .access = {}, .say = {}});
-  other.connect(kServerOfPost, address);
+  push.to = kServerOfSocket;
+  MessageSocket other({.self = push.from, .access = {}, .say = {}});
+  other.connect(kServerOfSocket, address);
   for (int i = 0; i < 200 && lines.find("more bytes") == std::string::npos; ++i) {
     if (i % 20 == 0) other.send(push);
     (void)other.receive(0.005);
     for (const Message& one : server.receive(0.005)) EXPECT_EQ(one.kind, Kind::kBeat);
   }
-  EXPECT_THAT(lines,
-              testing::HasSubstr("what came from 'w2.9' is no message of this job (more bytes "
-                                 "than it may send): it is ignored"));
+  EXPECT_THAT(lines, testing::HasSubstr("bytes of 'w2.9' are no message of this job (more bytes "
+                                        "than it may send): they are ignored"));
 }
 
 }  // namespace
