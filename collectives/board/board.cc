@@ -343,6 +343,18 @@ std::atomic_ref<std::uint64_t> Board::message_place(std::int32_t from, std::int3
       sections_->message_places[index_of_rank(from) * ranks + index_of_rank(to)]);
 }
 
+void Board::publish_larger(std::int64_t place) const {
+  const std::uint64_t word = place < 0 ? 1 : static_cast<std::uint64_t>(place) + 2;
+  sections_->tuning->larger.store(word, std::memory_order_seq_cst);
+  ring_all();
+}
+
+std::optional<std::int64_t> Board::larger() const {
+  const std::uint64_t word = sections_->tuning->larger.load(std::memory_order_seq_cst);
+  if (word == 0) return std::nullopt;
+  return static_cast<std::int64_t>(word) - 2;
+}
+
 SlotWords* Board::slot_words() const { return sections_->slot_words.data(); }
 
 std::byte* Board::slot_buffers() const { return sections_->slot_buffers.data(); }

@@ -179,6 +179,10 @@ class Board {
   [[nodiscard]] std::atomic_ref<std::uint64_t> message_place(std::int32_t from,
                                                              std::int32_t to) const;
 
+  // The leader of a board inside another one publishes, once, where a board with larger slots lies,
+  // and rings all ranks; below 0: there is none. larger(): nullopt until then.
+  void publish_larger(std::int64_t place) const;
+  [[nodiscard]] std::optional<std::int64_t> larger() const;
   // What the class Slots works on: the counters by rank, and the buffers, kSlotBuffers after each
   // other for each rank. The board owns both.
   [[nodiscard]] SlotWords* slot_words() const;

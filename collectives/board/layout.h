@@ -65,6 +65,9 @@ struct alignas(kCacheLinePair) PresenceWords {
 struct alignas(kCacheLinePair) TuningWords {
   std::atomic<std::uint32_t> published{0};
   SlotTuning tuning;  // written before it is published
+  // Where a board with larger slots lies, which takes their place: 0: nobody has said; 1: nowhere;
+  // else 2 more than the number.
+  std::atomic<std::uint64_t> larger{0};
 };
 
 // The slot words of one rank: what it posts, and on a line of its own the flag that others read

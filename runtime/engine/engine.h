@@ -197,6 +197,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void close_sets();
   base::Status pass_on_to_the_end();
   void end_set();
+  base::Result<std::int64_t> make_large_slots(std::int32_t number,
+                                              const collectives::BoardGeometry& geometry);
   void announce_end();
   void announce_end_of(std::int32_t number, const std::string& name);
   base::Result<std::unique_ptr<collectives::Transport>> transport_of_set(const SetIdentity& set);

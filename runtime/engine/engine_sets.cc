@@ -200,11 +200,20 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
   RONDE_ASSIGN_OR_RETURN(
       const auto memory,
       memory_at(job_->board(), decision.memory[base::narrow<std::size_t>(host)], geometry));
-  RONDE_ASSIGN_OR_RETURN(
-      auto board,
-      collectives::Board::within(job_->board(), memory, base::narrow<std::int32_t>(mine), positions,
-                                 [set](const auto& record) { return told_to_job(set, record); }));
-  SetJobParts parts{std::move(board), nullptr, nullptr};
+  const auto board_in = [of_job = job_->board(), positions, mine, set](std::span<std::byte> bytes) {
+    return collectives::Board::within(of_job, bytes, base::narrow<std::int32_t>(mine), positions,
+                                      [set](const auto& record) { return told_to_job(set, record); });
+  };
+  RONDE_ASSIGN_OR_RETURN(auto board, board_in(memory));
+  SetJobParts parts{std::move(board), nullptr, {}, nullptr};
+  const auto large = geometry_of_large_slots(geometry.ranks);
+  parts.growth = {base::Bytes(kMostOfSmallSlots),
+                  [this, large, number = set.number] { return make_large_slots(number, large); },
+                  [of_job = job_->board(), large,
+                   board_in](std::int64_t place) -> Result<collectives::Board> {
+                    RONDE_ASSIGN_OR_RETURN(const auto bytes, memory_at(of_job, place, large));
+                    return board_in(bytes);
+                  }};
   if (needs_transport(config_, shape.hosts() > 1)) {
     RONDE_ASSIGN_OR_RETURN(parts.transport, transport_of_set(set));
   }
@@ -224,6 +233,14 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
   agent_.sets().add(engine->agent_);
   runner_.notify(true);
   return engine;
+}
+
+Result<std::int64_t> Engine::make_large_slots(std::int32_t number,
+                                              const collectives::BoardGeometry& geometry) {
+  RONDE_ASSIGN_OR_RETURN(auto memory, SetMemory::make(job_->board(), memory_, geometry));
+  const std::int64_t place = memory->offset();
+  agent_.openings().keep(number, std::move(memory));
+  return place;
 }
 
 // On the wire a set is a range of tags, behind those of the job.

@@ -8,6 +8,7 @@
 #include "collectives/plane/plane.h"
 #include "runtime/engine/batch_of.h"
 #include "runtime/timeline/timeline.h"
+#include "runtime/engine/growing_plane.h"
 
 namespace ronde::runtime {
 
@@ -65,16 +66,27 @@ void Execution::keep_what_mpi_may_write() {
 }
 
 std::unique_ptr<collectives::DataPlane> Execution::make_plane(Job& job) {
+  const bool probes = job.probes();
+  if (const SlotGrowth* const growth = job.slot_growth()) {
+    return std::make_unique<GrowingPlane>(
+        context_.board, *growth, context_.config,
+        [this, probes](const collectives::Board& board) { return plane_over(board, probes); });
+  }
+  return plane_over(context_.board, probes);
+}
+
+std::unique_ptr<collectives::DataPlane> Execution::plane_over(const collectives::Board& board,
+                                                              bool probes) {
   const base::Config& config = context_.config;
   if (context_.shape.hosts() > 1) {
-    return collectives::make_two_level_plane(context_.board, job.probes(), context_.shape,
-                                             *transport_, *workspace_, config);
+    return collectives::make_two_level_plane(board, probes, context_.shape, *transport_,
+                                             *workspace_, config);
   }
   // On one host a named algorithm counts every rank as a host.
   if (const auto* const forced = collectives::algorithm_of(config.algorithm)) {
     return collectives::make_message_plane(*transport_, *workspace_, config.segment_bytes, *forced);
   }
-  return collectives::make_in_host_plane(context_.board, job.probes());
+  return collectives::make_in_host_plane(board, probes);
 }
 
 void Execution::use(std::shared_ptr<collectives::Device> device, bool direct) {

@@ -122,6 +122,7 @@ class Execution {
   };
 
   std::unique_ptr<collectives::DataPlane> make_plane(Job& job);
+  std::unique_ptr<collectives::DataPlane> plane_over(const collectives::Board& board, bool probes);
   [[nodiscard]] std::deque<Executing>::iterator executing(std::uint64_t sequence);
   void describe(const Executing& batch, std::string& text) const;
   base::Result<int> lost_in(std::uint64_t sequence, const base::Status& why);

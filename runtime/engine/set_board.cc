@@ -22,7 +22,7 @@ constexpr std::int64_t kAnnounceBytes = 4 << 10;
 constexpr std::int64_t kDecisionBytes = 16 << 10;
 constexpr std::int64_t kEntries = 1024;
 // Of a rank, all buffers together. They take memory as they are first used.
-constexpr std::int64_t kSlots = 64 << 10;
+constexpr std::int64_t kSlots = kMostOfSmallSlots;
 constexpr std::int64_t kLine = 64;
 
 }  // namespace
@@ -34,6 +34,15 @@ collectives::BoardGeometry geometry_of_set(std::int32_t ranks, const base::Confi
   geometry.decision_bytes = kDecisionBytes;
   geometry.entries = std::min(config.plan_capacity, kEntries);
   geometry.slot_bytes = std::max(kSlots / collectives::kSlotBuffers / kLine * kLine, kLine * ranks);
+  return geometry;
+}
+
+collectives::BoardGeometry geometry_of_large_slots(std::int32_t ranks) {
+  collectives::BoardGeometry geometry;  // with slots as a job has them
+  geometry.ranks = ranks;
+  geometry.announce_bytes = kLine;  // the other board has the streams
+  geometry.decision_bytes = kLine;
+  geometry.slot_bytes = std::max(geometry.slot_bytes, kLine * ranks);
   return geometry;
 }
 

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/config.h"
+#include "base/numbers.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "runtime/engine/board_buffer.h"
@@ -17,6 +18,9 @@ namespace ronde::runtime {
 
 [[nodiscard]] collectives::BoardGeometry geometry_of_set(std::int32_t ranks,
                                                          const base::Config& config);
+// Of the board that has its slots once a tensor of more than kMostOfSmallSlots has come.
+inline constexpr std::int64_t kMostOfSmallSlots = 64 << 10;  // bytes
+[[nodiscard]] collectives::BoardGeometry geometry_of_large_slots(std::int32_t ranks);
 
 // The memory of a set's board. Its owner frees it when every rank has closed the set.
 //

@@ -48,6 +48,9 @@ class SetJob final : public Job {
     return std::move(parts_.transport);
   }
   [[nodiscard]] std::string transport_bound_to_thread() const override { return bound_; }
+  [[nodiscard]] const SlotGrowth* slot_growth() const override {
+    return local_size() > 1 ? &parts_.growth : nullptr;
+  }
   [[nodiscard]] bool probes() const override { return false; }
   // The job watches every process, and its start was the set's.
   Result<std::vector<PeerWatch>> watch_peers() override { return std::vector<PeerWatch>(); }

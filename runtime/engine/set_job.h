@@ -17,6 +17,7 @@ namespace ronde::runtime {
 struct SetJobParts {
   collectives::Board board;                           // within that of the job
   std::unique_ptr<collectives::Transport> transport;  // nullptr where it needs none
+  SlotGrowth growth;
   std::unique_ptr<SetLinks> links;                    // of the leader of a host, over several
 };
 

@@ -35,6 +35,11 @@ void SetOpenings::ended(const std::string& name) {
   opening_.erase(name);
 }
 
+void SetOpenings::keep(std::int32_t number, std::unique_ptr<SetMemory> memory) {
+  const MutexLock lock(mutex_);
+  memory_.emplace(number, std::move(memory));
+}
+
 SetOpeningPtr SetOpenings::take(const std::string& name) {
   const MutexLock lock(mutex_);
   const auto found = opening_.find(name);
@@ -67,10 +72,7 @@ void SetOpenings::on_open(const SetDecision& decision, const Complete& complete)
   const SetOpeningPtr opening = take(decision.name);
   if (opening == nullptr) return;
   opening->decision = decision;
-  if (opening->memory != nullptr) {
-    const MutexLock lock(mutex_);
-    memory_[decision.number] = std::move(opening->memory);
-  }
+  if (opening->memory != nullptr) keep(decision.number, std::move(opening->memory));
   complete(opening->answered);
 }
 

@@ -45,6 +45,9 @@ class SetOpenings {
   // This rank has closed it, or will not open it after all: the name is free.
   void ended(const std::string& name);
 
+  // More memory of the set of that number.
+  void keep(std::int32_t number, std::unique_ptr<SetMemory> memory);
+
   // For the agent. True: the decision was about process sets.
   bool on_decision(const Decision& decision, std::int32_t rank, const Complete& complete);
   // No answer comes any more: fails what is being opened, and all later ones.
@@ -59,7 +62,8 @@ class SetOpenings {
   base::Status shut_ RONDE_GUARDED_BY(mutex_);
   std::set<std::string> names_ RONDE_GUARDED_BY(mutex_);
   std::map<std::string, SetOpeningPtr> opening_ RONDE_GUARDED_BY(mutex_);
-  std::map<std::int32_t, std::unique_ptr<SetMemory>> memory_ RONDE_GUARDED_BY(mutex_);  // by number
+  std::multimap<std::int32_t, std::unique_ptr<SetMemory>> memory_
+      RONDE_GUARDED_BY(mutex_);  // by number
 };
 
 }  // namespace ronde::runtime

@@ -35,6 +35,14 @@ struct PeerWatch {
   base::FileDescriptor descriptor;
 };
 
+// How the slots of a process set grow, once, when a tensor comes that is larger than they are.
+struct SlotGrowth {
+  base::Bytes most;  // up to this size tensors take the first slots
+  // On the leader of a host: makes a board with larger slots, and returns its place.
+  std::function<base::Result<std::int64_t>()> make;
+  std::function<base::Result<collectives::Board>(std::int64_t place)> board_at;
+};
+
 // The engine owns it; links and transports that it returns belong to the agent.
 //
 // Thread safety: one thread at a time.
@@ -75,6 +83,9 @@ class Job {
   // Empty if any thread may use the transport, one at a time. Otherwise only the thread that opened
   // the job may, and this is the reason: "the program started MPI with MPI_THREAD_FUNNELED".
   [[nodiscard]] virtual std::string transport_bound_to_thread() const { return ""; }
+
+  // In a process set of several ranks on this host.
+  [[nodiscard]] virtual const SlotGrowth* slot_growth() const { return nullptr; }
 
   // Whether the engine probes at the start how data is moved fastest; engines in one process do
   // not.

@@ -73,20 +73,15 @@ void SetAgreement::on_announcement(std::int32_t rank, SetAnnouncement set, Insta
   }
 }
 
-// Tells a rank that comes after the refusal. One that comes again has heard of it, and asks for
-// another set of that name.
+// Tells a rank that comes after the refusal: its call is the one that the others were told about,
+// even if they have called again.
 bool SetAgreement::refuse_late(std::int32_t rank, const std::string& name) {
   const auto known = refused_.find(name);
-  if (known == refused_.end()) return false;
-  Refused& refused = known->second;
-  const bool owed = refused.owed.erase(rank) > 0;
-  if (owed) {
-    refused.why.told = {rank};
-    decisions_.emplace_back(refused.why);
-    refused.told.insert(rank);
-  }
-  if (refused.owed.empty() || (!owed && refused.told.contains(rank))) refused_.erase(known);
-  return owed;
+  if (known == refused_.end() || known->second.owed.erase(rank) == 0) return false;
+  known->second.why.told = {rank};
+  decisions_.emplace_back(known->second.why);
+  if (known->second.owed.empty()) refused_.erase(known);
+  return true;
 }
 
 bool SetAgreement::disagrees(std::int32_t rank, const SetAnnouncement& set) {
@@ -111,12 +106,10 @@ bool SetAgreement::disagrees(std::int32_t rank, const SetAnnouncement& set) {
                  rank};
   refused.why.told.push_back(rank);
   decisions_.emplace_back(refused.why);
-  refused.told.insert(refused.why.told.begin(), refused.why.told.end());
   for (const Ranks* ranks : {&other->first.second, &set.ranks}) {
-    for (const std::int32_t one : *ranks) {
-      if (!refused.told.contains(one)) refused.owed.insert(one);
-    }
+    refused.owed.insert(ranks->begin(), ranks->end());
   }
+  for (const std::int32_t told : refused.why.told) refused.owed.erase(told);
   pendings_.erase(other);
   if (!refused.owed.empty()) refused_.insert_or_assign(set.name, std::move(refused));
   return true;

@@ -63,7 +63,6 @@ class SetAgreement {
   using Pendings = std::map<Key, Pending>;
   // What was refused before all its ranks had asked: the others are told when they do.
   struct Refused {
-    std::set<std::int32_t> told;
     std::set<std::int32_t> owed;
     SetRefusedDecision why;
   };

@@ -163,6 +163,11 @@ class RandomProgram {
       for (int round = 0; round < program_.rounds; ++round) {
         if (!run_round(rank, round, engine, random)) break;
       }
+      // Whoever leaves while others still open sets is missed.
+      if (program_.dies < 0) {
+        const auto end = engine.submit(barrier_of("end"));
+        ASSERT_TRUE(end.ok() && engine.wait(**end).ok());
+      }
       const base::Status closed = engine.close();
       EXPECT_TRUE(closed.ok() || program_.dies >= 0) << closed.message();
     });
