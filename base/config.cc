@@ -80,6 +80,9 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"RONDE_PLUGIN_PATH", &Config::plugin_path, "", "", 0, 0, false,
      "the plug-in for devices: a file, or the folder of libronde_cuda.so; empty looks beside "
      "libronde.so, off uses none"},
+    {"RONDE_PROCESS_SETS", &Config::process_sets, "", "", 0, 0, false,
+     "process sets that are opened with the engine, as in tp=0,2;dp=1,3: names and ranks; the "
+     "program takes them by name and ranks"},
     {"RONDE_CHECK", &Config::check, "off", "off memory replicas", 0, 0, false,
      "memory refuses tensors in flight that overlap, if one is written; it takes time for each "
      "tensor in flight; replicas makes the training core compare the ranks after each step"},

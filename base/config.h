@@ -71,6 +71,7 @@ struct Config {
   std::string interfaces;      // empty: base/wire/interfaces.h chooses
   PortRange ports;             // of leaders and UCX
   std::string join_average;    // "present": over the ranks that have not joined; "all"
+  std::string process_sets;    // that are opened with the engine: "tp=0,2;dp=1,3"
   std::string check;           // "memory": the engine checks; "replicas": the training core does
   std::string timeline;        // the path of the trace file; empty: none is written
   std::string messages;        // runtime/messages/peer_copy.h says what that means

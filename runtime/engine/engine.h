@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -194,6 +195,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                                  const std::string& name, const std::string& place);
   base::Result<std::shared_ptr<Engine>> make_set(const SetDecision& decision);
   base::Status await_answer(SetOpening& opening);
+  base::Status open_sets_of_settings();
+  base::Result<std::shared_ptr<Engine>> take_opened(const std::string& name,
+                                                    const std::vector<std::int32_t>& ranks);
   void close_sets();
   base::Status pass_on_to_the_end();
   void end_set();
@@ -254,6 +258,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<bool> closed_at_exit_{false};                // or with the job
   base::Mutex sets_mutex_;
   std::vector<std::weak_ptr<Engine>> sets_ RONDE_GUARDED_BY(sets_mutex_);
+  // Those of the settings, until the program asks for them; closing the engine empties it.
+  struct Opened {
+    std::vector<std::int32_t> ranks;
+    std::shared_ptr<Engine> set;  // nullptr on a rank outside
+  };
+  std::map<std::string, Opened> opened_ RONDE_GUARDED_BY(sets_mutex_);
 };
 
 }  // namespace ronde::runtime

@@ -91,6 +91,8 @@ Result<std::shared_ptr<Engine>> Engine::subset(std::vector<std::int32_t> ranks, 
                                                const std::string& place) {
   RONDE_RETURN_IF_ERROR(usable());
   RONDE_RETURN_IF_ERROR(sort_ranks(ranks, name, size_));
+  RONDE_ASSIGN_OR_RETURN(auto opened, take_opened(name, ranks));
+  if (opened != nullptr) return opened;
   if (!std::binary_search(ranks.begin(), ranks.end(), rank_)) return std::shared_ptr<Engine>();
   if (!open_.load()) {
     return agent_.context().told(
@@ -124,6 +126,48 @@ Result<std::shared_ptr<Engine>> Engine::split(std::int64_t color, const std::str
     if (all[base::narrow<std::size_t>(rank)] == color) ranks.push_back(rank);
   }
   return subset(std::move(ranks), name + "." + std::to_string(color), place);
+}
+
+// "tp=0,2;dp=1,3". All ranks open all of them, in this order.
+Status Engine::open_sets_of_settings() {
+  for (const std::string& text : base::words_of(config_.process_sets, ";")) {
+    const std::size_t end = text.find('=');
+    const std::string name = text.substr(0, end);
+    std::vector<std::int32_t> ranks;
+    bool right = end != std::string::npos;
+    for (const std::string& word :
+         right ? base::words_of(text.substr(end + 1), ",") : std::vector<std::string>()) {
+      const auto rank = base::parse_number<std::int32_t>(word);
+      right = right && rank.has_value();
+      ranks.push_back(rank.value_or(-1));
+    }
+    if (!right) {
+      return Status::error(Code::kInvalidArgument, "RONDE_PROCESS_SETS=" + config_.process_sets +
+                                                       " is not valid: '" + text +
+                                                       "' is not like tp=0,2");
+    }
+    RONDE_ASSIGN_OR_RETURN(auto set, subset(ranks, name, "RONDE_PROCESS_SETS"));
+    std::sort(ranks.begin(), ranks.end());
+    const base::MutexLock lock(sets_mutex_);
+    opened_[name] = {std::move(ranks), std::move(set)};
+  }
+  return {};
+}
+
+// A set of the settings of that name, which is the caller's from now on; nullptr: there is none.
+Result<std::shared_ptr<Engine>> Engine::take_opened(const std::string& name,
+                                                    const std::vector<std::int32_t>& ranks) {
+  const base::MutexLock lock(sets_mutex_);
+  const auto found = opened_.find(name);
+  if (found == opened_.end()) return std::shared_ptr<Engine>();
+  if (found->second.ranks != ranks) {
+    return refused_set(name, "RONDE_PROCESS_SETS has it with " +
+                                 base::ranks_phrase(found->second.ranks) +
+                                 ": give these, or another name");
+  }
+  auto set = std::move(found->second.set);
+  opened_.erase(found);
+  return set;
 }
 
 // One of the set's ranks on each host makes the set's board there before it asks, so that all can
@@ -201,19 +245,20 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
       const auto memory,
       memory_at(job_->board(), decision.memory[base::narrow<std::size_t>(host)], geometry));
   const auto board_in = [of_job = job_->board(), positions, mine, set](std::span<std::byte> bytes) {
-    return collectives::Board::within(of_job, bytes, base::narrow<std::int32_t>(mine), positions,
-                                      [set](const auto& record) { return told_to_job(set, record); });
+    return collectives::Board::within(
+        of_job, bytes, base::narrow<std::int32_t>(mine), positions,
+        [set](const auto& record) { return told_to_job(set, record); });
   };
   RONDE_ASSIGN_OR_RETURN(auto board, board_in(memory));
   SetJobParts parts{std::move(board), nullptr, {}, nullptr};
   const auto large = geometry_of_large_slots(geometry.ranks);
-  parts.growth = {base::Bytes(kMostOfSmallSlots),
-                  [this, large, number = set.number] { return make_large_slots(number, large); },
-                  [of_job = job_->board(), large,
-                   board_in](std::int64_t place) -> Result<collectives::Board> {
-                    RONDE_ASSIGN_OR_RETURN(const auto bytes, memory_at(of_job, place, large));
-                    return board_in(bytes);
-                  }};
+  parts.growth = {
+      base::Bytes(kMostOfSmallSlots),
+      [this, large, number = set.number] { return make_large_slots(number, large); },
+      [of_job = job_->board(), large, board_in](std::int64_t place) -> Result<collectives::Board> {
+        RONDE_ASSIGN_OR_RETURN(const auto bytes, memory_at(of_job, place, large));
+        return board_in(bytes);
+      }};
   if (needs_transport(config_, shape.hosts() > 1)) {
     RONDE_ASSIGN_OR_RETURN(parts.transport, transport_of_set(set));
   }
@@ -285,6 +330,14 @@ std::vector<std::shared_ptr<Engine>> Engine::open_sets() {
 }
 
 void Engine::close_sets() {
+  std::vector<std::shared_ptr<Engine>> taken;  // so that they live until they are closed
+  {
+    const base::MutexLock lock(sets_mutex_);
+    for (auto& [name, one] : opened_) {
+      if (one.set != nullptr) taken.push_back(std::move(one.set));
+    }
+    opened_.clear();
+  }
   for (const auto& set : open_sets()) {
     set->closed_at_exit_.store(true);
     set->close().ignore();

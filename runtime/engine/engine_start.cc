@@ -79,6 +79,11 @@ Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
   }
   engine->job_->started();
   engine->start_timeline_of_settings();
+  const Status opened = engine->open_sets_of_settings();
+  if (!opened.ok()) {
+    engine->close().ignore();
+    return opened;
+  }
   engine->job_->at_exit([open = std::weak_ptr<Engine>(engine)] {
     if (const auto left = open.lock()) left->close_at_exit();
   });

@@ -18,7 +18,7 @@ struct SetJobParts {
   collectives::Board board;                           // within that of the job
   std::unique_ptr<collectives::Transport> transport;  // nullptr where it needs none
   SlotGrowth growth;
-  std::unique_ptr<SetLinks> links;                    // of the leader of a host, over several
+  std::unique_ptr<SetLinks> links;  // of the leader of a host, over several
 };
 
 // The ranks of the set on the hosts of the job.

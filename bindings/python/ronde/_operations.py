@@ -40,8 +40,8 @@ class Operations(Generic[Array]):
 
     # ---- operations that reduce ----
 
-    def _lanes(self, engine: Engine, tensors: Sequence[Array], names: Sequence[str], how: Reduction, compression: type[Compressor],
-               in_place: bool) -> tuple[list[Lane[Array]], list[list[int]]]:
+    def _lanes(self, engine: Engine, tensors: Sequence[Array], names: Sequence[str], how: Reduction,
+               compression: type[Compressor], in_place: bool) -> tuple[list[Lane[Array]], list[list[int]]]:
         """The tensors' lanes, and which of them are one unit: those that the runtime can take together. Where a tensor
         is refused, every unit is an error on the other ranks, too."""
         lanes: list[Any] = []
@@ -65,8 +65,8 @@ class Operations(Generic[Array]):
             raise refused
         return lanes, list(units.values())
 
-    def _start(self, engine: Engine, operation: str, lanes: Sequence[Lane[Array]], units: Sequence[Sequence[int]], names: Sequence[str],
-               how: Reduction, finish: Callable[[list[Array]], Any], **options: Any) -> Work:
+    def _start(self, engine: Engine, operation: str, lanes: Sequence[Lane[Array]], units: Sequence[Sequence[int]],
+               names: Sequence[str], how: Reduction, finish: Callable[[list[Array]], Any], **options: Any) -> Work:
         flights: list[_Flight] = []
         work = Work(engine, flights, lambda _: finish([lane.result() for lane in lanes]))
         for unit in units:  # where one is refused, the work is dropped with those before
@@ -269,7 +269,8 @@ class Operations(Generic[Array]):
 
     def broadcast_async(self, tensor: Array, root_rank: int, name: Optional[str] = None,
                         process_set: ProcessSet = global_process_set) -> Work:
-        """A new array on every rank with the values of rank root_rank, of the job, which is in the set. All ranks give the same shape and type."""
+        """A new array on every rank with the values of rank root_rank, of the job, which is in the set. All ranks
+        give the same shape and type."""
         return self._broadcast_one(tensor, False, root_rank, name, process_set)
 
     def broadcast(self, tensor: Array, root_rank: int, name: Optional[str] = None,

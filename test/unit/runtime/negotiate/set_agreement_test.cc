@@ -14,9 +14,9 @@
 namespace ronde::runtime {
 namespace {
 
+using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using std::chrono::seconds;
 
 class SetAgreementTest : public ::testing::Test {
  protected:
@@ -104,8 +104,8 @@ TEST_F(SetAgreementTest, WithoutTheLeaderOfAHostNoneIsOpenedOverSeveral) {
 }
 
 TEST_F(SetAgreementTest, ListsThatCannotBeAreRefused) {
-  for (const auto& ranks : std::vector<std::vector<std::int32_t>>{
-           {}, {1}, {0, 0}, {2, 0}, {0, 4}, {-1, 0}}) {
+  for (const auto& ranks :
+       std::vector<std::vector<std::int32_t>>{{}, {1}, {0, 0}, {2, 0}, {0, 4}, {-1, 0}}) {
     ask(0, ranks);
     EXPECT_EQ(decided<SetRefusedDecision>().code, base::Code::kInternal);
   }

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Process sets of engines in one process: errors, closing, and the job's failure.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "test/support/engines.h"
+#include "test/support/process_sets.h"
+
+namespace ronde::runtime {
+namespace {
+
+using base::Code;
+using base::Status;
+using testing::allgather_of;
+using testing::allreduce_of;
+using testing::barrier_of;
+using testing::broadcast_of;
+using testing::EnginePtr;
+using testing::filled;
+using testing::finish;
+using ::testing::HasSubstr;
+using testing::on_ranks;
+using testing::open_engines;
+using testing::Ranks;
+using testing::run_job;
+using testing::set_of;
+
+TEST(ProcessSetsEnd, KeepTheirMismatches) {
+  run_job(3, [](int rank, Engine& engine) {
+    const EnginePtr set = rank == 0 ? nullptr : set_of(engine, {1, 2}, "tp");
+    if (set != nullptr) {
+      std::vector<float> data = filled(rank == 1 ? 10 : 11, 1.0F);
+      const Status done = finish(*set, allreduce_of("x", data));
+      EXPECT_EQ(done.code(), Code::kMismatch);
+      EXPECT_THAT(done.message(), HasSubstr("process set 'tp' (its ranks 0-1 are ranks 1-2 of the "
+                                            "job): 'x': the ranks disagree: rank 0 submitted"));
+      EXPECT_TRUE(finish(*set, barrier_of("b")).ok());
+    }
+    EXPECT_TRUE(finish(engine, barrier_of("b")).ok());
+  });
+}
+
+TEST(ProcessSetsEnd, ThatAreClosedFailByNameWhatCannotComplete) {
+  run_job(2, [](int rank, Engine& engine) {
+    const EnginePtr set = set_of(engine, {0, 1}, "tp");
+    std::vector<float> data = filled(10, 1.0F);
+    Engine::WorkPtr pending;
+    if (rank == 0) {
+      pending = set->submit(allreduce_of("never", data)).value();
+      const Status done = set->wait(*pending);
+      EXPECT_EQ(done.code(), Code::kClosed);
+      EXPECT_THAT(done.message(), HasSubstr("process set 'tp' of ranks 0-1: 'never' cannot "
+                                            "complete: rank 1 closed"));
+    }
+    EXPECT_TRUE(set->close().ok());
+    EXPECT_EQ(set->submit(barrier_of("late")).status().code(), Code::kClosed);
+    EXPECT_TRUE(finish(engine, barrier_of("b")).ok());
+    // What it had is free for the next.
+    for (int i = 0; i < 20; ++i) {
+      const EnginePtr next = set_of(engine, {0, 1}, "tp");
+      ASSERT_TRUE(finish(*next, barrier_of("b")).ok());
+      ASSERT_TRUE(next->close().ok());
+    }
+  });
+}
+
+TEST(ProcessSetsEnd, StayWhereTheyAreWhenTheRankThatMadeTheirMemoryIsGone) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::one_host(2);
+  auto engines = open_engines(2, options);
+  std::atomic<bool> gone{false};
+  on_ranks(2, [&](int rank) {
+    EnginePtr& engine = engines[static_cast<std::size_t>(rank)];
+    EnginePtr set = set_of(*engine, {0, 1}, "tp");
+    ASSERT_TRUE(finish(*set, barrier_of("b")).ok());
+    while (rank == 1 && !gone.load()) std::this_thread::yield();
+    const Status closed = set->close();
+    EXPECT_TRUE(closed.ok()) << closed.message();
+    EXPECT_TRUE(engine->close().ok());
+    set.reset();
+    engine.reset();
+    if (rank == 0) gone.store(true);
+  });
+}
+
+TEST(ProcessSetsEnd, FailWithTheJob) {
+  const auto engines = open_engines(3);
+  on_ranks(3, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    const EnginePtr set = rank == 2 ? nullptr : set_of(engine, {0, 1}, "tp");
+    if (set != nullptr) {
+      std::vector<float> data = filled(rank == 0 ? 1 : 2, 1.0F);
+      const std::string name = "only here: " + std::to_string(rank);
+      const Status done = finish(*set, allreduce_of(name, data));
+      EXPECT_EQ(done.code(), Code::kPeerFailed) << done.message();
+      EXPECT_THAT(done.message(), HasSubstr("rank 2 ended its process"));
+    }
+    if (rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      static_cast<void>(engine.submit(barrier_of("never")));
+      engine.close_at_exit();
+      return;
+    }
+    if (set != nullptr) set->close().ignore();
+    engine.close().ignore();
+  });
+}
+
+TEST(ProcessSetsEnd, FailTheJobByTheNumbersOfTheJob) {
+  testing::EngineOptions options;
+  options.environment = {"RONDE_STALL_WARNING_SECONDS=0.1", "RONDE_STALL_FAILURE_SECONDS=0.3"};
+  const auto engines = open_engines(3, options);
+  std::atomic<bool> failed{false};
+  on_ranks(3, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    const EnginePtr set = rank == 0 ? nullptr : set_of(engine, {1, 2}, "tp");
+    if (rank == 1) {
+      const Status done = finish(*set, barrier_of("stands"));
+      EXPECT_EQ(done.code(), Code::kDeadline) << done.message();
+      EXPECT_THAT(done.message(), HasSubstr("ranks 1-2 of the job): 'stands'"));
+      EXPECT_EQ(done.rank(), 2);
+      failed.store(true);
+    }
+    while (!failed.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // The failure of another host may still be on its way.
+    while (engine.allocate(base::Bytes(1)).ok()) std::this_thread::yield();
+    const Status closed = engine.close();
+    EXPECT_EQ(closed.code(), Code::kDeadline) << closed.message();
+  });
+}
+
+TEST(ProcessSetsEnd, ReduceBuffersOfTheJobWhereTheyLie) {
+  run_job(3, [](int rank, Engine& engine) {
+    const EnginePtr set = set_of(engine, {1, 2}, "tp");
+    if (set == nullptr) {
+      EXPECT_TRUE(finish(engine, barrier_of("end")).ok());
+      return;
+    }
+    const auto buffer = engine.allocate(base::Bytes(400'000)).value();
+    std::span<float> data(reinterpret_cast<float*>(buffer->bytes().data()), 100'000);
+    std::fill(data.begin(), data.end(), static_cast<float>(rank));
+    std::vector<float> shape(data.size());
+    Submission submission = allreduce_of("x", shape);
+    submission.views[0].input = buffer->bytes().data();
+    submission.views[0].output = buffer->bytes().data();
+    ASSERT_TRUE(finish(*set, std::move(submission)).ok());
+    EXPECT_EQ(data[99'999], 3.0F);
+    const auto own = set->allocate(base::Bytes(64));
+    EXPECT_TRUE(own.ok());
+    EXPECT_TRUE(finish(engine, barrier_of("end")).ok());
+  });
+}
+
+TEST(ProcessSetsEnd, OnOneHostGoOnWhenARankOutsideHasClosed) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::one_host(3);
+  run_job(3, options, [](int rank, Engine& engine) {
+    const EnginePtr set = set_of(engine, {1, 2}, "tp");
+    EXPECT_TRUE(finish(engine, barrier_of("all")).ok());
+    if (rank == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    for (int step = 0; step < 10; ++step) {
+      std::vector<float> data = filled(100, 1.0F);
+      const Status done = finish(*set, allreduce_of("x", data));
+      ASSERT_TRUE(done.ok()) << done.message();
+    }
+    const auto late = engine.subset({1, 2}, "late");
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.status().code(), Code::kClosed) << late.status().message();
+  });
+}
+
+}  // namespace
+}  // namespace ronde::runtime
