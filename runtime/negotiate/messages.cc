@@ -115,8 +115,7 @@ void fields(auto& f, base::Is<SetAnnouncement> auto& set) {
 }
 void fields(auto& f, base::Is<SetEndedAnnouncement> auto& ended) { f(ended.number); }
 void fields(auto& f, base::Is<SetFrameAnnouncement> auto& frame) {
-  f(frame.number, frame.to);
-  f.rest(frame.message);
+  f(frame.number, frame.to, frame.message);
 }
 void fields(auto& f, base::Is<Announcement> auto& announcement) {
   f.one_of(announcement, kFirstAnnouncement, "an unknown kind of announcement");
@@ -144,8 +143,7 @@ void fields(auto& f, base::Is<SetRefusedDecision> auto& refused) {
 }
 void fields(auto& f, base::Is<SetEndedDecision> auto& ended) { f(ended.number); }
 void fields(auto& f, base::Is<SetFrameDecision> auto& frame) {
-  f(frame.number, frame.to);
-  f.rest(frame.message);
+  f(frame.number, frame.to, frame.message);
 }
 void fields(auto& f, base::Is<Decision> auto& decision) {
   f.one_of(decision, 16, "an unknown kind of decision");

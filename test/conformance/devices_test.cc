@@ -37,5 +37,17 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Devices,
                                   (std::get<1>(one.param) ? "Direct" : "Staged");
                          });
 
+// The devices reach each other, but in a process set tensors pass through host memory all the same.
+TEST(DevicesInProcessSets, DoEverythingThroughHostMemory) {
+  testing::run_job(3, device_test::options_of_device(), [&](int rank, runtime::Engine& engine) {
+    const auto set = engine.subset({0, 2}, "pair");
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    if (rank != 1) {
+      EXPECT_EQ(do_all_on_device(**set, (*set)->rank(), 2, false), "");
+    }
+    EXPECT_EQ(do_all_on_device(engine, rank, 3, true), "");
+  });
+}
+
 }  // namespace
 }  // namespace ronde::conformance

@@ -31,7 +31,7 @@ collectives::FailureRecord random_failure(Random& random) {
 }
 
 Bytes random_message(Random& random) {
-  switch (draw(random, 0, 6)) {
+  switch (draw(random, 0, 7)) {
     case 0:
       return encode(
           LinkMessage(RelayedAnnouncement{number(random), encode(random_announcement(random))}));
@@ -50,6 +50,9 @@ Bytes random_message(Random& random) {
       return encode(LinkMessage(RollCall{draw(random, 0, 1) == 0}));
     case 5:
       return encode(LinkMessage(GoodBye{}));
+    case 6:
+      return encode(
+          LinkMessage(SetFrame{number(random), number(random), encode(random_decision(random))}));
     default:
       return encode(LinkMessage(random_failure(random)));
   }

@@ -2,6 +2,7 @@
 // Messages of every kind, for the tests of their encoding: fixed ones and random ones.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -84,7 +85,7 @@ inline std::vector<std::int32_t> random_ranks(std::mt19937_64& random) {
 }
 
 inline Announcement random_announcement(std::mt19937_64& random) {
-  switch (draw(random, 0, 5)) {
+  switch (draw(random, 0, 6)) {
     case 0:
       return RequestAnnouncement{random_text(random), random_text(random), random_signature(random),
                                  StepNumber::of_word(random())};
@@ -105,6 +106,10 @@ inline Announcement random_announcement(std::mt19937_64& random) {
       }
       return standing;
     }
+    case 5:
+      return SetFrameAnnouncement{static_cast<std::int32_t>(draw(random, -1, 100)),
+                                  static_cast<std::int32_t>(draw(random, -1, 100)),
+                                  std::vector<std::byte>(random() % 20, std::byte{7})};
     default: {
       StalledAnnouncement stalled{{}, draw(random, 0, 1) == 1, draw(random, 0, 1) == 1};
       stalled.own_deadline = draw(random, 0, 1) == 1;
@@ -118,7 +123,7 @@ inline Announcement random_announcement(std::mt19937_64& random) {
 
 inline Decision random_decision(std::mt19937_64& random) {
   const auto entry = static_cast<std::int32_t>(draw(random, 0, 1 << 20));
-  switch (draw(random, 0, 8)) {
+  switch (draw(random, 0, 9)) {
     case 0:
       return BindDecision{entry, static_cast<std::uint32_t>(draw(random, 0, 0xFFFFFFFF)),
                           random_text(random), random_tensor(random)};
@@ -153,6 +158,8 @@ inline Decision random_decision(std::mt19937_64& random) {
                                 static_cast<std::int32_t>(draw(random, -1, 100))};
     case 7:
       return SetEndedDecision{entry};
+    case 8:
+      return SetFrameDecision{entry, entry, std::vector<std::byte>(random() % 20, std::byte{7})};
     default:
       return DepartedDecision{entry, StepNumber::of_word(random())};
   }
