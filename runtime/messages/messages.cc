@@ -175,7 +175,8 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
   {
     const MutexLock lock(mutex_);
     RONDE_RETURN_IF_ERROR(usable());
-    if (context_.board.state(to) == collectives::PresenceState::kClosed) {
+    if (context_.board.state(to) == collectives::PresenceState::kClosed &&
+        !context_.board.failed()) {
       return Status::error(Code::kClosed, message_text(request.tag, context_.rank, request.rank) +
                                               " (" + elements_text(request.dtype, request.count) +
                                               "): rank " + std::to_string(request.rank) +

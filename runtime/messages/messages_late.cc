@@ -72,6 +72,8 @@ bool Messages::has_ended(std::int32_t other) const {
 
 // An error where this can never be finished, since the other rank has closed its engine.
 Status Messages::hopeless(const Operation& operation) const {
+  // Ranks close because the job has failed, which is what everybody hears.
+  if (context_.board.failed()) return {};
   const auto closed = [&](std::int32_t other, const std::string& how) {
     return Status::error(Code::kClosed, text_of(operation) + ": " +
                                             base::ranks_phrase({rank_at(other)}) +

@@ -231,7 +231,8 @@ Result<int> Messages::copy_piece(const OperationPtr& operation, Finished& finish
     return 1;
   }
   if (copied == Copied::kTakenBack) {
-    finish(operation, hopeless(*operation), finished);
+    const Status why = hopeless(*operation);
+    if (!why.ok()) finish(operation, why, finished);  // else the failure of the job ends it
     return 1;
   }
   RONDE_RETURN_IF_ERROR(answer(operation->peer, RecordKind::kDone, offer.id));

@@ -900,20 +900,22 @@ static inline void ronde_message_init(ronde_message* message) {
   ronde_message_init_sized(message, sizeof *message);
 }
 
-/* Begin to send and to receive a message, and return at once. The memory is the engine's until the
- * work is done. Release *work with ronde_work_release.
+/* Begins to send a message, and returns at once. The memory is the engine's until the work is done.
+ * Release *work with ronde_work_release.
  * Returns: argument codes; RONDE_INVALID_ARGUMENT: no such rank; RONDE_UNSUPPORTED: the rank is on
  * another host, or the memory a device's; RONDE_OUT_OF_MEMORY: the arena (RONDE_BUFFER_BYTES) has
- * no room for a channel; RONDE_CLOSED: this engine has been closed, or the other rank's;
- * the work codes, once the job has failed. */
+ * no room for a channel; RONDE_CLOSED: this engine has been closed, or the other rank's; the work
+ * codes, once the job has failed. */
 RONDE_API ronde_status ronde_send_async(ronde_engine* engine, const ronde_message* message,
                                         ronde_work** work, ronde_error** error);
+/* Begins to receive a message, as ronde_send_async. Returns: as ronde_send_async. */
 RONDE_API ronde_status ronde_recv_async(ronde_engine* engine, const ronde_message* message,
                                         ronde_work** work, ronde_error** error);
-/* The same, and wait. source: who has sent it; may be NULL.
- * Returns: as above, and work codes. */
+/* ronde_send_async that waits. Returns: as ronde_send_async; work codes. */
 RONDE_API ronde_status ronde_send(ronde_engine* engine, const ronde_message* message,
                                   ronde_error** error);
+/* ronde_recv_async that waits. source: who has sent it; may be NULL.
+ * Returns: as ronde_send_async; work codes. */
 RONDE_API ronde_status ronde_recv(ronde_engine* engine, const ronde_message* message,
                                   int32_t* source, ronde_error** error);
 /* Gives the rank that has sent the message of a receive that is done.

@@ -34,9 +34,12 @@ inline ronde_message message_of(int rank, std::int64_t tag, const Memory& memory
 // elements.
 //   engine.send(1, 0, std::span(activations)).wait();           on rank 0
 //   engine.recv(0, 0, std::span(activations)).wait();           on rank 1
+//
+// Thread safety: every function may be called from any thread.
 template <typename Engine>
 class MessageCalls {
  public:
+  // Sends `data` to that rank. Throws Error: the codes of ronde_send_async.
   template <TensorSpan R>
   Work send(int rank, std::int64_t tag, R&& data,
             std::source_location where = std::source_location::current()) {
@@ -50,6 +53,8 @@ class MessageCalls {
     ErrorSlot error;
     error.throw_if(ronde_send(handle(), &message, &error));
   }
+
+  // Receives from that rank. Throws Error: the codes of ronde_recv_async.
   template <OutputSpan R>
   Work recv(int rank, std::int64_t tag, R&& data,
             std::source_location where = std::source_location::current()) {
@@ -61,6 +66,7 @@ class MessageCalls {
                      std::source_location where = std::source_location::current()) {
     receive(message_of(rank, tag, Memory(span_of(data)), where));
   }
+
   // From whoever sends first with this tag: Work::source() says who that was, which the blocking
   // form returns.
   template <OutputSpan R>
@@ -74,13 +80,10 @@ class MessageCalls {
     return receive(message_of(RONDE_ANY_RANK, tag, Memory(span_of(data)), where));
   }
 
- protected:
-  MessageCalls() = default;
-  ~MessageCalls() = default;
-  MessageCalls(MessageCalls&&) = default;
-  MessageCalls& operator=(MessageCalls&&) = default;
-
  private:
+  friend Engine;
+  MessageCalls() = default;
+
   ronde_engine* handle() { return static_cast<Engine&>(*this).get(); }
   int receive(const ronde_message& message) {
     std::int32_t source = 0;
