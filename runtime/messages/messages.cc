@@ -286,6 +286,8 @@ void Messages::fail(const Status& why) {
 
 void Messages::shut() {
   Status posted;
+  std::size_t lost = 0;
+  std::string first_lost;
   {
     const MutexLock lock(mutex_);
     shut_ = true;
@@ -295,9 +297,18 @@ void Messages::shut() {
       if (posted.ok()) posted = peers_[base::narrow<std::size_t>(to)].out->post({}, {});
     }
     for (const auto& [from, arrived] : matching_.take_all_arrived()) {
-      if (arrived.record.kind != RecordKind::kOffer || !posted.ok()) continue;
-      posted = refuse(from, arrived.record, not_received(from, arrived.record));
+      const Status why = not_received(from, arrived.record);
+      if (arrived.record.kind != RecordKind::kOffer) {
+        if (lost++ == 0) first_lost = why.message();
+      } else if (posted.ok()) {
+        posted = refuse(from, arrived.record, why);
+      }
     }
+  }
+  if (lost > 0) {
+    context_.log.warning(
+        first_lost +
+        (lost == 1 ? "" : ", as " + std::to_string(lost - 1) + " more that were sent to it"));
   }
   if (!posted.ok()) hooks_.fail(posted, -1);
   tell_all();

@@ -172,6 +172,30 @@ TEST(MessageEndings, TheFailureOfTheJobEndsAll) {
                     HasSubstr("rank 1 has not received it"), HasSubstr("rank 1 has not sent it")));
 }
 
+TEST(MessageEndings, WhatNobodyHasReceivedIsNamedAtTheClose) {
+  const auto engines = engines_with();
+  ::testing::internal::CaptureStderr();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    Bytes lost(1 - rank, 3, kSmall);
+    Bytes got(1 - rank, 4, kSmall);
+    if (rank == 0) {
+      EXPECT_TRUE(engine.send(lost.request).ok());
+      EXPECT_TRUE(engine.send(lost.request).ok());
+      EXPECT_TRUE(engine.send(got.request).ok());
+    } else {
+      const auto work = engine.receive(got.request);
+      ASSERT_TRUE(work.ok());
+      EXPECT_TRUE(engine.wait(**work).ok());
+    }
+    EXPECT_TRUE(engine.close().ok());
+  });
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("the message with tag 3 from rank 0 to rank 1 (8 of u8): rank 1 has closed its "
+                "engine without receiving it, as 1 more"));
+}
+
 TEST(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
   const auto engines = engines_with();
   on_ranks(2, [&](int rank) {
