@@ -7,8 +7,8 @@
 
 #include "collectives/plane/plane.h"
 #include "runtime/engine/batch_of.h"
-#include "runtime/timeline/timeline.h"
 #include "runtime/engine/growing_plane.h"
+#include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {
 

@@ -31,14 +31,14 @@ using testing::EnginePtr;
 using testing::on_ranks;
 using testing::open_engines;
 
-using Twister = std::mt19937;
+using SetTwister = std::mt19937;
 
-int number_below(Twister& random, int count) {
+int number_below(SetTwister& random, int count) {
   return static_cast<int>(random() % static_cast<std::uint32_t>(count));
 }
 
 // How many programs there are, more of them where it is asked for.
-std::uint32_t seeds() {
+std::uint32_t seeds_of_sets() {
   const char* const wanted = std::getenv("RONDE_SET_SEEDS");
   return wanted == nullptr ? 60U : static_cast<std::uint32_t>(std::atoi(wanted));
 }
@@ -61,7 +61,7 @@ struct SetProgram {
 };
 
 SetProgram set_program_of(std::uint32_t seed) {
-  Twister random(seed);
+  SetTwister random(seed);
   SetProgram program;
   program.ranks = 2 + number_below(random, 5);
   const int hosts = 1 + number_below(random, 3);
@@ -159,7 +159,7 @@ class RandomProgram {
     const auto engines = open_engines(program_.ranks, options);
     on_ranks(program_.ranks, [&](int rank) {
       Engine& engine = *engines[static_cast<std::size_t>(rank)];
-      Twister random(seed_ * 64 + static_cast<std::uint32_t>(rank));
+      SetTwister random(seed_ * 64 + static_cast<std::uint32_t>(rank));
       for (int round = 0; round < program_.rounds; ++round) {
         if (!run_round(rank, round, engine, random)) break;
       }
@@ -198,7 +198,7 @@ class RandomProgram {
   }
 
   // False: this rank is dead.
-  bool run_round(std::int32_t rank, int round, Engine& engine, Twister& random) {
+  bool run_round(std::int32_t rank, int round, Engine& engine, SetTwister& random) {
     std::vector<EnginePtr> sets = open_sets(rank, engine);
     std::vector<const SetCall*> calls;
     for (const SetCall& call : program_.calls) {
@@ -257,7 +257,7 @@ class ProcessSetsProperty : public ::testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(ProcessSetsProperty, DoWhatOneLoopOverTheRanksSays) {
   constexpr std::uint32_t kParts = 4;
-  for (std::uint32_t seed = GetParam(); seed < seeds(); seed += kParts) {
+  for (std::uint32_t seed = GetParam(); seed < seeds_of_sets(); seed += kParts) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomProgram(seed).run();
     if (HasFailure()) return;

@@ -324,9 +324,10 @@ TEST(Messages, NeedRoomInTheArena) {
                     const auto work = engine.send(message_with(1 - rank, 0, data));
                     EXPECT_EQ(work.status().code(), Code::kOutOfMemory);
                     EXPECT_THAT(work.status().message(), HasSubstr("RONDE_BUFFER_BYTES"));
-        const auto barrier = engine.submit(ronde::testing::barrier_of("both have asked"));
-        ASSERT_TRUE(barrier.ok());
-        EXPECT_TRUE(engine.wait(**barrier).ok());
+                    const auto barrier =
+                        engine.submit(ronde::testing::barrier_of("both have asked"));
+                    ASSERT_TRUE(barrier.ok());
+                    EXPECT_TRUE(engine.wait(**barrier).ok());
                   },
                   {"RONDE_BUFFER_BYTES=0"});
 }

@@ -64,8 +64,8 @@ double seconds_beside_a_late_worker(const std::string& mode) {
   (void)run_served(job, [&](Strategy& strategy) {
     const bool chief = strategy.is_chief();
     if (!chief) std::this_thread::sleep_for(kPause);
-    StrategyModel model(toy_network);
-    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    Model model(toy_network);
+    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     model.compile(sgd, classification_loss);
     const FitResult fitted = model.fit(toy_batches(), {.most_steps = 30}, [&](const auto&) {
       std::vector<std::unique_ptr<Callback>> all;
@@ -96,8 +96,8 @@ std::map<std::string, std::string> errors_where_one_fails(ServedJobOptions job, 
   job.tasks.servers.worker_timeout = 2.0;
   (void)run_served(job, [&](Strategy& strategy) {
     const bool fails = strategy.is_chief() == chief_fails;
-    StrategyModel model(toy_network);
-    StrategyOptimizer sgd(model, kToyOptimizer, kToyOptions);
+    Model model(toy_network);
+    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     int losses = 0;
     const auto loss = [&, fails](const Tensor& outputs, const Batch& batch, std::size_t of) {
       // The first one is of the trial of shapes.
