@@ -268,7 +268,9 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
       new Engine(std::move(config), clock_, std::move(job), std::move(within)));
   engine->job_->board().enter();
   if (device_ != nullptr) engine->agent_.execution().use(device_, false);
-  RONDE_RETURN_IF_ERROR(engine->agent_.execution().tune([] { return Status(); }));
+  RONDE_RETURN_IF_ERROR(engine->agent_.execution().tune([this] {
+    return job_->board().failed() ? Status::error(Code::kPeerFailed, "the job has failed") : Status();
+  }));
   engine->open_ = true;
   {
     const base::MutexLock lock(sets_mutex_);

@@ -93,6 +93,8 @@ void SetOpenings::shut(const Status& why, const Complete& complete) {
     failed = std::exchange(opening_, {});
   }
   for (const auto& [name, opening] : failed) {
+    // Others may have heard that it is open, and use the board.
+    if (opening->memory != nullptr) opening->memory->keep();
     opening->status = why;
     complete(opening->answered);
   }
