@@ -171,7 +171,6 @@ void Supervisor::restore_on_chief() {
     tell_of_save();
     if (!result_) say_resumed(parts);
   } else {
-    if (options_.init) options_.init();
     state_.optimizer_steps = optimizer_.rule().steps();
   }
   state_.numbers[kParts] = parts;

@@ -22,7 +22,6 @@ namespace ronde::trainer {
 // The chief's options count; those of other ranks are ignored.
 struct SupervisorOptions {
   std::string logdir;             // checkpoints and logs; empty: nothing is saved
-  std::function<void()> init{};   // called where nothing is restored; may be empty
   double save_model_secs = 60.0;  // 0: not by time
   std::uint64_t save_steps = 0;   // 0: not by steps
   std::size_t keep = 5;           // checkpoints, besides the best

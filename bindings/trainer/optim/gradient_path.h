@@ -89,7 +89,7 @@ class GradientPath {
   virtual void restored(std::uint64_t /*step*/) {}
   // On the chief: a server that begins anew goes on from the checkpoint whose path this returns
   // once it is written; null: there is none.
-  virtual void saved(std::function<std::string()> /*path*/) {}
+  virtual void saved(const std::function<std::string()>& /*path*/) {}
 
   // A training is what lies between these two. In end() a worker is done; the chief waits until all
   // are done or gone; the others wait until it has said so. Then this task has the last values.

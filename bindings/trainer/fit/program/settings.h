@@ -19,7 +19,7 @@ namespace ronde::trainer {
 struct RunSettings {
   std::uint64_t seed = 1;
   std::size_t steps = 0;           // since the very first start; 0: as many as there are
-  SupervisorOptions supervisor{};  // without init and flags
+  SupervisorOptions supervisor{};  // without flags
   bool stop_early = false;
   std::uint64_t patience = 3;  // epochs, where it stops early
   std::uint64_t log_every = 0;

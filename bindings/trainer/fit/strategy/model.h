@@ -24,6 +24,8 @@ namespace ronde::trainer {
 // The callbacks of a replica, made on its thread, on every replica alike.
 using CallbackMaker = std::function<std::vector<std::unique_ptr<Callback>>(Replica& here)>;
 
+// What a program has: it is compiled, fitted, evaluated and called, on every replica's copy alike.
+//
 // Thread safety: belongs to the strategy's thread; in a step, each replica uses its own copy.
 class Model {
  public:
@@ -123,7 +125,6 @@ class Model {
 
   Strategy& strategy_;
   std::vector<std::unique_ptr<Copy>> copies_;
-  Optimizer* optimizer_ = nullptr;
   std::size_t epochs_ = 0;  // of all calls of fit()
 };
 

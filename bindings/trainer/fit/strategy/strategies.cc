@@ -248,8 +248,7 @@ MultiWorkerMirrored::MultiWorkerMirrored(const MultiWorkerOptions& options)
     : Strategy({.name = "MultiWorkerMirrored",
                 .replicas = options.replicas,
                 .open = of_workers(options),
-                .threads = threads_of(options.threads, options.replicas),
-                .bytes_per_pack = options.bytes_per_pack}) {
+                .threads = threads_of(options.threads, options.replicas)}) {
   const Engine& engine = replica(0).engine();
   description_ += ": " + std::to_string(processes()) + " workers, " +
                   std::to_string(engine.size()) + " replicas, communication " +

@@ -54,7 +54,6 @@ struct MultiWorkerOptions {
 
   Communication communication = Communication::kAuto;
   std::size_t replicas = 1;         // of each worker, on threads of its process
-  std::size_t bytes_per_pack = 0;   // OptimizerOptions::bucket_bytes; 0: its default
   std::chrono::seconds timeout{0};  // for the others to begin; 0: RONDE_START_TIMEOUT_SECONDS
   int threads = 1;                  // of the replica's kernels
   PrintLine say{};  // prints, on the chief, what was chosen; empty: on standard output

@@ -196,9 +196,7 @@ std::unique_ptr<GradientPath> Strategy::gradient_path(Replica& here, const Netwo
                                                       UpdateRule& /*rule*/,
                                                       const OptimizerOptions& options) {
   if (!parts_.cross_device) {
-    OptimizerOptions own = options;
-    if (parts_.bytes_per_pack != 0) own.bucket_bytes = parts_.bytes_per_pack;
-    return averaged_path(here.engine(), model.parameters(), own);
+    return averaged_path(here.engine(), model.parameters(), options);
   }
   if (options.wire != Compression::kNone) {
     throw TrainerError(

@@ -177,8 +177,7 @@ class Strategy {
     std::function<Engine(std::size_t replica)> open;  // on its thread; kept no longer
     int threads = 1;                                  // of each replica's kernels
     bool shares_variables = false;
-    CrossDeviceOps cross_device{};   // empty: the engines sum
-    std::size_t bytes_per_pack = 0;  // 0: the optimiser's default
+    CrossDeviceOps cross_device{};  // empty: the engines sum
     // Where variables are on servers: how many workers there are, which this is (as many as there
     // are, where the chief sends all of them their parts), and what this task is.
     std::size_t workers = 0;

@@ -64,7 +64,6 @@ TEST_F(Resume, FromACheckpointElsewhere) {
 TEST_F(Resume, FromNothingReplacesWhatIsThereOnceItHasSaved) {
   run_supervised(training());
   SupervisedTraining anew = restoring("never");
-  anew.supervisor.init = [] {};
   anew.seed = 77;
   anew.before_step_done = [&](Supervisor& supervisor, int rank) {
     if (supervisor.global_step() + 1 == 5 && rank == 0) {

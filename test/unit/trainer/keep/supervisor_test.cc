@@ -164,18 +164,6 @@ TEST(Supervisor, KeepsTheLastCheckpointsAndTheBest) {
   EXPECT_EQ(outcome.finished, "done in 42");
 }
 
-TEST(Supervisor, TheChiefInitialisesWhereNothingIsRestored) {
-  const TemporaryFolder folder;
-  int calls = 0;
-  SupervisedTraining one{.epochs = 1,
-                         .supervisor = {.logdir = folder.path(), .init = [&] { ++calls; }}};
-  static_cast<void>(run_supervised(one));
-  EXPECT_EQ(calls, 1) << "on the chief alone";
-  one.epochs = 2;
-  static_cast<void>(run_supervised(one));
-  EXPECT_EQ(calls, 1) << "the second time it is restored";
-}
-
 TEST(EarlyStopping, EndsAllRanksAfterTheSameEpochAlsoAfterARestart) {
   // Nothing is learned at this rate, so the loss never falls.
   const TemporaryFolder folder;
