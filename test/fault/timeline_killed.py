@@ -34,8 +34,8 @@ def kill_one(mpirun, worker, ranks, victim):
                    for rank in range(ranks)}
         print(f"rank {victim} of {ranks}: {path.stat().st_size} bytes, batches by rank {batches}", flush=True)
         for rank, count in batches.items():
-            # The victim loses what it did in a tenth of a second, and on a busy machine in more.
-            job.expect(count > ITERATIONS / 4, f"rank {rank} is there with {count} batches only")
+            # The victim loses what its writer had no time for, which on a busy machine may be most of it.
+            job.expect(count > (0 if rank == victim else ITERATIONS / 4), f"rank {rank} is there with {count} batches only")
         job.remove()
 
 
