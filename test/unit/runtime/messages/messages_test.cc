@@ -160,7 +160,8 @@ TEST(Messages, OfOneTagKeepTheirOrderAndOthersOvertake) {
 }
 
 TEST(Messages, ToARankThatDoesNotReceiveYetDoNotFillItsMemoryNorStopTheSender) {
-  run_on_one_host(2, [](int rank, Engine& engine) {
+  std::atomic<bool> all_sent{false};
+  run_on_one_host(2, [&all_sent](int rank, Engine& engine) {
     constexpr int kMessages = 3000;  // of 1 KiB: more than may be untaken
     std::vector<std::vector<float>> data;
     std::vector<Engine::WorkPtr> works;
@@ -172,9 +173,10 @@ TEST(Messages, ToARankThatDoesNotReceiveYetDoNotFillItsMemoryNorStopTheSender) {
         works.push_back(*work);
       }
       EXPECT_FALSE(engine.poll(*works.back()));
+      all_sent = true;
       for (const auto& work : works) EXPECT_TRUE(engine.wait(*work).ok());
     } else {
-      std::this_thread::sleep_for(milliseconds(50));
+      while (!all_sent) std::this_thread::sleep_for(milliseconds(1));
       std::vector<float> got(256);
       for (int i = 0; i < kMessages; ++i) {
         ASSERT_TRUE(receive(engine, 0, 0, got).ok());
