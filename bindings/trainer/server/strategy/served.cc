@@ -56,8 +56,8 @@ class Served final : public GradientPath {
     }
   }
 
-  void saved(std::function<std::string()> path) override {
-    saved_ = std::move(path);
+  void saved(const std::function<std::string()>& path) override {
+    saved_ = path;
     if (job_->servers != nullptr) job_->servers->set_saved(saved_);
   }
 
