@@ -269,7 +269,8 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
   engine->job_->board().enter();
   if (device_ != nullptr) engine->agent_.execution().use(device_, false);
   RONDE_RETURN_IF_ERROR(engine->agent_.execution().tune([this] {
-    return job_->board().failed() ? Status::error(Code::kPeerFailed, "the job has failed") : Status();
+    return job_->board().failed() ? Status::error(Code::kPeerFailed, "the job has failed")
+                                  : Status();
   }));
   engine->open_ = true;
   {
