@@ -32,11 +32,8 @@
 #include <ronde/dtype.hpp>
 #include <ronde/engine.hpp>
 #include <ronde/local_job.hpp>
-<<<<<<< HEAD
-#include <ronde/prepared.hpp>
-=======
 #include <ronde/messages.hpp>
->>>>>>> 8f63f95 (ronde.hpp names its headers)
+#include <ronde/prepared.hpp>
 #include <ronde/range.hpp>
 #include <ronde/requests.hpp>
 #include <ronde/store.hpp>
