@@ -109,6 +109,15 @@ inline constexpr std::array<OperationRow, 7> kOperations{{
   return row(operation).name;
 }
 
+// The one in which each rank gives a block and gets those of all: by it the runtime itself
+// exchanges small things, whichever operation the program has asked for.
+inline constexpr Operation kExchange = [] {
+  for (const OperationRow& each : kOperations) {
+    if (each.in == Extent::kBlock && each.out == Extent::kBlocks) return each.operation;
+  }
+  return kOperations.front().operation;
+}();
+
 static_assert([] {
   for (std::size_t i = 0; i < kOperations.size(); ++i) {
     if (kOperations[i].operation != static_cast<Operation>(i)) return false;

@@ -50,7 +50,7 @@ class WeightedAverage final : public Collective {
  private:
   Result<DataPlane::CollectivePtr> gather() {
     Exchange weights;
-    weights.operation = base::Operation::kAllgather;
+    weights.operation = base::kExchange;
     weights.sequence = exchange_.sequence;
     weights.how.dtype = base::DType::kF64;
     auto* const mine = reinterpret_cast<std::byte*>(exchange_.weights.of_tensors.data());

@@ -8,9 +8,9 @@
 #include "base/text.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_patience.h"
-#include "runtime/engine/set_board.h"
-#include "runtime/engine/set_job.h"
-#include "runtime/engine/set_openings.h"
+#include "runtime/sets/set_board.h"
+#include "runtime/sets/set_job.h"
+#include "runtime/sets/set_openings.h"
 
 namespace ronde::runtime {
 
@@ -111,7 +111,7 @@ Result<std::shared_ptr<Engine>> Engine::split(std::int64_t color, const std::str
   Submission colors;
   colors.name = "process sets '" + name + "'";
   colors.place = place;
-  colors.signature.operation = Operation::kAllgather;
+  colors.signature.operation = base::kExchange;
   colors.signature.dtype = base::DType::kI64;
   colors.signature.shape = {1};
   colors.will_wait = true;

@@ -7,7 +7,7 @@
 
 #include "collectives/plane/plane.h"
 #include "runtime/engine/batch_of.h"
-#include "runtime/engine/growing_plane.h"
+#include "runtime/sets/growing_plane.h"
 #include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "collectives/board/arena.h"
 #include "collectives/in_host/lines.h"
-#include "runtime/engine/board_buffer.h"
+#include "runtime/tensors/board_buffer.h"
 
 namespace ronde::runtime {
 
@@ -26,6 +26,18 @@ class LineMemory {
  public:
   // How many operations may have lines at a time.
   static constexpr std::size_t kMost = 4096;
+
+  LineMemory() = default;
+  LineMemory(const LineMemory&) = delete;
+  LineMemory& operator=(const LineMemory&) = delete;
+  // A rank may still read what the others have posted in their last call when these have gone.
+  ~LineMemory() {
+    const base::MutexLock lock(mutex_);
+    for (const Made& made : made_) {
+      if (!made.lines.all_have_left()) made.buffer->keep();
+    }
+  }
+
   // Makes lines; returns where they lie in `arena`, in bytes, or an error where there is no room.
   base::Result<std::int64_t> make(const std::shared_ptr<BoardMemory>& memory,
                                   std::span<std::byte> arena, std::int32_t ranks,

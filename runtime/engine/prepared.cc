@@ -184,8 +184,7 @@ Result<std::unique_ptr<Prepared>> Prepared::make(std::shared_ptr<Engine> engine,
                          check_submission(submission, engine->rank(), engine->size()));
   std::vector<std::byte> mine = statement_of(*tensor);
   RONDE_ASSIGN_OR_RETURN(
-      const auto said,
-      engine->submit(agreement(Operation::kAllgather, "prepare " + tensor->name, mine)));
+      const auto said, engine->submit(agreement(base::kExchange, "prepare " + tensor->name, mine)));
   RONDE_RETURN_IF_ERROR(engine->wait(*said));
   RONDE_ASSIGN_OR_RETURN(const auto statements,
                          statements_of({said->output.data(), said->output.size()}));

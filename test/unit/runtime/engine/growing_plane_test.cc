@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the slots of a process set grow, and what the ranks of a host wait for then.
-#include "runtime/engine/growing_plane.h"
+#include "runtime/sets/growing_plane.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -220,6 +221,26 @@ TEST(PreparedOperations, GiveTheirLinesBack) {
         EXPECT_FALSE(many.back()->has_lines());
       },
       options);
+}
+
+// What others have posted stays there when they have gone, also the leader, whose arena it is.
+TEST(PreparedOperations, EndAfterTheOthersHaveClosedTheirEngines) {
+  auto engines = testing::open_engines(2);
+  std::atomic<bool> gone{false};
+  testing::on_ranks(2, [&](int rank) {
+    testing::EnginePtr& engine = engines[static_cast<std::size_t>(rank)];
+    std::vector<float> data{static_cast<float>(rank)};
+    auto made = prepare(engine, prepared_sum("last", data));
+    const bool in_lines = made->has_lines();
+    expect_ok(made->start());
+    while (rank == 1 && in_lines && !gone) std::this_thread::yield();
+    expect_ok(made->wait());
+    EXPECT_EQ(data[0], 1.0F);
+    made.reset();
+    expect_ok(engine->close());
+    engine.reset();
+    gone = true;
+  });
 }
 
 TEST(PreparedOperations, FailWithTheJobWhereARankStaysAway) {

@@ -14,8 +14,8 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "runtime/drive/agent.h"
-#include "runtime/engine/set_board.h"
 #include "runtime/negotiate/messages.h"
+#include "runtime/sets/set_board.h"
 
 namespace ronde::runtime {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/engine/growing_plane.h"
+#include "runtime/sets/growing_plane.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/engine/set_board.h"
+#include "runtime/sets/set_board.h"
 
 #include <algorithm>
 #include <utility>

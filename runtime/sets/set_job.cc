@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/engine/set_job.h"
+#include "runtime/sets/set_job.h"
 
 #include <algorithm>
 #include <map>

@@ -12,7 +12,7 @@
 #include "base/numbers.h"
 #include "base/status.h"
 #include "collectives/board/board.h"
-#include "runtime/engine/board_buffer.h"
+#include "runtime/tensors/board_buffer.h"
 
 namespace ronde::runtime {
 
