@@ -82,7 +82,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // most RONDE_STALL_FAILURE_SECONDS; on other ranks it returns nullptr at once. The set makes
   // progress by itself; thread, descriptors, memory of Buffers and the failure are the job's.
   // place: of the caller, "file:line" or empty.
-  base::Result<std::shared_ptr<Engine>> subset(std::vector<std::int32_t> ranks, std::string name,
+  base::Result<std::shared_ptr<Engine>> subset(std::vector<std::int32_t> ranks,
+                                               const std::string& name,
                                                const std::string& place = {});
   // Every rank of this engine calls it: those of one color get a process set, "<name>.<color>", and
   // those of a negative one nullptr.

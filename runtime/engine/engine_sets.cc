@@ -87,8 +87,8 @@ const std::vector<std::int32_t>& Engine::ranks_of_job() const {
 
 // ---- opening ----
 
-Result<std::shared_ptr<Engine>> Engine::subset(std::vector<std::int32_t> ranks, std::string name,
-                                               const std::string& place) {
+Result<std::shared_ptr<Engine>> Engine::subset(std::vector<std::int32_t> ranks,
+                                               const std::string& name, const std::string& place) {
   RONDE_RETURN_IF_ERROR(usable());
   RONDE_RETURN_IF_ERROR(sort_ranks(ranks, name, size_));
   RONDE_ASSIGN_OR_RETURN(auto opened, take_opened(name, ranks));
@@ -231,6 +231,7 @@ Result<std::shared_ptr<Engine>> Engine::make_set(const SetDecision& decision) {
   const base::JobShape shape = shape_of_set(job_->shape(), set);
   const auto here = on_host_of(job_->shape(), set.ranks, rank_);
   std::vector<std::int32_t> positions;
+  positions.reserve(here.size());
   for (const std::int32_t rank : here) positions.push_back(job_->shape().position_of(rank));
   const auto mine = std::find(here.begin(), here.end(), rank_) - here.begin();
   const auto leader = std::lower_bound(set.ranks.begin(), set.ranks.end(), here.front());

@@ -10,7 +10,6 @@
 namespace ronde::runtime {
 
 using base::Code;
-using base::Result;
 using base::Status;
 
 // Collective: what the clocks of the hosts are apart is measured at the start alone, since ranks do

@@ -62,7 +62,9 @@ void Execution::keep_what_mpi_may_write() {
   if (transport_ == nullptr || !transport_->writes_after_destruction()) return;
   drop_batches();
   [[maybe_unused]] auto* const kept = workspace_.release();
-  for (auto& one : kept_) static_cast<void>(one.release());
+  for (auto& one : kept_) {
+    [[maybe_unused]] auto* const never_freed = one.release();
+  }
 }
 
 std::unique_ptr<collectives::DataPlane> Execution::make_plane(Job& job) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/member/submitters.h"
 
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <cerrno>
 
@@ -14,8 +14,8 @@ namespace {
 std::int32_t number_of_this_thread() {
   // Asked for once: it is a call of the system. A forked child, where it would be wrong, is refused
   // before it comes here.
-  thread_local const auto number = static_cast<std::int32_t>(::gettid());
-  return number;
+  thread_local const auto kNumber = static_cast<std::int32_t>(::gettid());
+  return kNumber;
 }
 
 bool has_ended(std::int32_t number) {

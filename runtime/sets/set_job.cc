@@ -31,6 +31,7 @@ class SetJob final : public Job {
         parts_(std::move(parts)) {
     ranks_ = job.rank_table();
     std::vector<RankPlace> places;
+    places.reserve(set.ranks.size());
     for (const std::int32_t rank : set.ranks) {
       places.push_back(ranks_.places[base::narrow<std::size_t>(rank)]);
     }

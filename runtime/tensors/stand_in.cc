@@ -109,6 +109,7 @@ Signature own_signature(const Signature& agreed) {
 // The views of all members, or the one, in place in `memory`, which is made large enough.
 std::vector<base::TensorView> views_of(const Signature& is, std::vector<std::byte>& memory) {
   std::vector<base::Elements> lengths;
+  lengths.reserve(is.members.size() + 1);
   for (const GroupMember& member : is.members) {
     lengths.push_back(base::elements_of(member.shape).value());
   }

@@ -10,7 +10,6 @@ namespace ronde::runtime {
 
 using base::Code;
 using base::MutexLock;
-using base::Result;
 using base::Status;
 
 namespace {

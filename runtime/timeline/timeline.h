@@ -74,7 +74,7 @@ class Timeline {
   base::Status write(const std::vector<Traced>& events, std::uint64_t lost);
   [[nodiscard]] std::string first_line() const;
   void introduce(std::string& text) const;
-  base::Status end();
+  base::Status end() RONDE_REQUIRES(starting_);
 
   const Place place_;
   const collectives::Board& board_;
