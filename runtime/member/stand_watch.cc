@@ -39,8 +39,14 @@ Instant StandWatch::next() const {
 
 void StandWatch::look(Instant now) {
   const Submitters::Look found = threads_.look(now);
+  // A thread that waits for no tensor of the table may have been told a moment ago that it can go
+  // on: then only one that has waited since the look before stands still.
+  const bool since_before = still_ && moves_ == found.moves;
+  still_ = found.still;
+  moves_ = found.moves;
+  const bool stands = found.still && (since_before || !member_.table().empty());
   const auto waiting =
-      found.still && idle_() ? member_.table().waiting(kMostTensorsStanding) : std::nullopt;
+      stands && idle_() ? member_.table().waiting(kMostTensorsStanding) : std::nullopt;
   if (!waiting) {
     if (!std::exchange(reported_, false)) return;
     return member_.announce(StandingAnnouncement{}, true).ignore();

@@ -3,6 +3,7 @@
 // not in a batch. Where every rank does so, nothing can go on (deadlock_watch.h).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <utility>
 
@@ -37,6 +38,9 @@ class StandWatch {
   const Idle idle_;
   base::Instant next_look_{};
   bool reported_ = false;  // that it stands still
+  // As the last look found it.
+  bool still_ = false;
+  std::uint64_t moves_ = 0;
 };
 
 }  // namespace ronde::runtime

@@ -31,7 +31,7 @@ def start(mpirun, worker, setting, how, ranks, victim, size):
                                        "RONDE_STALL_FAILURE_SECONDS": str(failure)},
                           bytes=size, victim=victim, at=4, after=random.uniform(0, 0.008 if large else 0.0005),
                           signal=int(signal.SIGKILL if how == "kill" else signal.SIGSTOP),
-                          iterations=40 if how == "pause" else 0)
+                          iterations=0 if how != "pause" else 40 if large else 20_000)
 
 
 def check_failed(job, rank, victim, culprit):
