@@ -346,7 +346,8 @@ void run(Settings settings) {
   }
   run_by_c(engine, all);
   std::uint64_t bits = 0;
-  // Without the averages by weights, which are checked like all others: the recorded bits are older.
+  // Without the averages by weights, which are checked like all others: the recorded bits are
+  // older.
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (!cases[i].weighted) bits = bits * 31 + all[i].bits();
   }

@@ -52,17 +52,20 @@ TEST(ProcessSetsEnd, KeepTheirMismatches) {
 }
 
 TEST(ProcessSetsEnd, ThatAreClosedFailByNameWhatCannotComplete) {
-  run_job(2, [](int rank, Engine& engine) {
+  std::atomic<bool> submitted{false};
+  run_job(2, [&](int rank, Engine& engine) {
     const EnginePtr set = set_of(engine, {0, 1}, "tp");
     std::vector<float> data = filled(10, 1.0F);
     Engine::WorkPtr pending;
     if (rank == 0) {
       pending = set->submit(allreduce_of("never", data)).value();
+      submitted = true;
       const Status done = set->wait(*pending);
       EXPECT_EQ(done.code(), Code::kClosed);
       EXPECT_THAT(done.message(), HasSubstr("process set 'tp' of ranks 0-1: 'never' cannot "
                                             "complete: rank 1 closed"));
     }
+    while (rank == 1 && !submitted) std::this_thread::yield();
     EXPECT_TRUE(set->close().ok());
     EXPECT_EQ(set->submit(barrier_of("late")).status().code(), Code::kClosed);
     EXPECT_TRUE(finish(engine, barrier_of("b")).ok());
