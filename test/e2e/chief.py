@@ -37,7 +37,8 @@ def killed(chief, flags, steps, interval, kills, seed):
         # Far enough for a checkpoint, and before the end.
         begin = running.resumed_at()
         step = begin + interval + 1 + draw.randrange(max(1, (steps - begin - interval) // (kills - number + 1)))
-        running.wait_for_step(min(step, steps - 1))
+        # A signal takes its time, and a training that has come to its end meanwhile was not killed.
+        running.wait_for_step(min(step, steps - interval // 2))
         running.wait_until(chief.saved, 60, "a checkpoint")
         running.signal_rank(draw.randrange(2), signal.SIGKILL)
         running.end(60, "a rank is dead")
