@@ -25,7 +25,7 @@ struct Scaling {
   double prescale = 1.0;
   double factor = 1.0;       // the average and the postscale, in one
   std::int64_t divisor = 1;  // for an average of integers
-  // Of each source of a host's sum, in place of `prescale`; nullptr: the same for all.
+  // One factor for each source of a host's sum; nullptr: `prescale` holds for all of them.
   const double* prescales = nullptr;
 };
 

@@ -45,7 +45,7 @@ class HostControl {
   // The descriptor of the links; -1 where there are none.
   [[nodiscard]] int fd() const { return links_ ? links_->fd() : -1; }
   [[nodiscard]] TcpLinks* links() const { return links_.get(); }
-  // Of the leader of a process set over several hosts; elsewhere nullptr.
+  // The leader of a process set over several hosts has these links; others have nullptr.
   [[nodiscard]] SetLinks* set_links() const { return set_links_.get(); }
 
   void notify(const collectives::FailureRecord& failure) {

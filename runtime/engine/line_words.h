@@ -89,7 +89,7 @@ class LineWords final : public LineWaits::Waiter {
   const collectives::Lines lines_;
   const std::string name_;
   const std::int32_t rank_;
-  // Of the wait in progress:
+  // The wait in progress has these:
   For what_ = For::kAll;
   Sequence call_ = 0;
   std::int32_t root_ = 0;

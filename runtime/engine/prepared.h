@@ -52,7 +52,7 @@ class LineCalls {
   const std::span<const std::byte> input_;
   std::byte* const output_;
   collectives::Lines::Sequence call_ = 0;
-  // Of a reduction: what this rank takes of it, and the places of that in both lines, by rank.
+  // A reduction has these: what this rank takes of it, and where that lies in both lines, by rank.
   const collectives::ReduceKernels* kernels_ = nullptr;
   collectives::Scaling scaling_;
   std::int64_t elements_ = 0;

@@ -88,7 +88,7 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] Messages& messages() { return messages_; }
   [[nodiscard]] Timeline& timeline() { return timeline_; }
   [[nodiscard]] Submitters& threads() { return threads_; }
-  // Of the process sets of this rank.
+  // The agents of this rank's process sets, and the sets that are being opened.
   [[nodiscard]] SetAgents<RankAgent>& sets() { return sets_; }
   [[nodiscard]] SetOpenings& openings() { return openings_; }
   [[nodiscard]] const RankContext& context() const { return context_; }

@@ -88,8 +88,8 @@ class Messages {
   void want_given_up() { gives_up_.store(true, std::memory_order_release); }
   // This rank's state on the board is kClosed: whoever waits for it is rung.
   void tell_all() const;
-  // Of the message that has been in flight here for longest, and of the one of this work; empty:
-  // there is none.
+  // Describe the message that has been in flight here for longest, and the one of this work. The
+  // text is empty where there is none.
   [[nodiscard]] std::string oldest_text() const;
   [[nodiscard]] std::string text_of_work(const Work& work) const;
 

@@ -59,8 +59,8 @@ struct SetAnnouncement {
   std::string name;
   std::vector<std::int32_t> ranks;
   std::string place{};
-  // Of one of the set's ranks on a host: where in the arenas of its board that of the set lies.
-  // Below 0 on the others, and where there was no room, with the reason.
+  // One of the set's ranks on a host says where in the arenas of its board the set's board lies.
+  // The others say a number below 0, as does that one where it had no room, with the reason.
   std::int64_t memory = -1;
   std::string trouble{};
 };

@@ -21,7 +21,7 @@ constexpr std::size_t kPage = 4096;
 constexpr std::int64_t kAnnounceBytes = 4 << 10;
 constexpr std::int64_t kDecisionBytes = 16 << 10;
 constexpr std::int64_t kEntries = 1024;
-// Of a rank, all buffers together. They take memory as they are first used.
+// The bytes of all buffers of a rank. They take memory as they are first used.
 constexpr std::int64_t kSlots = kMostOfSmallSlots;
 constexpr std::int64_t kLine = 64;
 

@@ -18,7 +18,7 @@ namespace ronde::runtime {
 
 [[nodiscard]] collectives::BoardGeometry geometry_of_set(std::int32_t ranks,
                                                          const base::Config& config);
-// Of the board that has its slots once a tensor of more than kMostOfSmallSlots has come.
+// A set begins with small slots. A tensor of more bytes than these makes it take large ones.
 inline constexpr std::int64_t kMostOfSmallSlots = 64 << 10;  // bytes
 [[nodiscard]] collectives::BoardGeometry geometry_of_large_slots(std::int32_t ranks);
 

@@ -61,7 +61,7 @@ struct LocalTensor : Submission {
   // stand for something else, or be destroyed.
   std::vector<collectives::ReadyMarkPtr> ready;
   base::Instant submitted{};
-  // Of a stand-in (stand_in.h), whose views point at memory of its own.
+  // A stand-in (stand_in.h) owns the memory that its views point at.
   bool stands_in = false;
   std::vector<std::byte> own_memory;
   // Only the agent touches these, and `ready` too once the tensor is in the table:
@@ -83,7 +83,7 @@ struct LocalTensor : Submission {
 
   // Whether the deadline is this tensor's own.
   [[nodiscard]] bool has_deadline() const { return deadline > base::Nanoseconds(0); }
-  // Of one that is its own.
+  // When the deadline passes. Only a tensor with a deadline of its own has one.
   [[nodiscard]] base::Instant due() const {
     return deadline >= base::kNever - submitted ? base::kNever : submitted + deadline;
   }

@@ -85,7 +85,7 @@ struct Work {
   OutputBuffer output;
   base::Shape output_shape;
   base::DType output_dtype = base::DType::kF32;
-  // Of a join, which ends when all ranks have joined: the last of them.
+  // A join ends when all ranks have joined, and says which of them was the last.
   bool joins = false;
   std::int32_t last_joined = -1;
   std::int32_t message_source = -1;           // of a receive: the rank that has sent it

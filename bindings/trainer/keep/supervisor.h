@@ -69,7 +69,7 @@ struct SupervisorOptions {
 // Thread safety: belongs to the thread of its model.
 class Supervisor {
  public:
-  // Of the optimiser's model. Both must outlive this object.
+  // Supervises the model of the optimiser. The replica and the optimiser must outlive this object.
   Supervisor(Replica& here, Optimizer& optimizer, SupervisorOptions options);
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;

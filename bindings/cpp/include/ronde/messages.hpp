@@ -13,7 +13,7 @@
 
 namespace ronde::detail {
 
-// Of the C ABI; the memory is the caller's. Thread safety: a value.
+// Fills in a message of the C ABI. The memory stays the caller's.
 inline ronde_message message_of(int rank, std::int64_t tag, const Memory& memory,
                                 const std::source_location& where) {
   ronde_message message;
