@@ -129,6 +129,26 @@ class Operations(unittest.TestCase):
             arrays.__dict__.pop("memory", None)
         self.assertEqual(hvd.allreduce(one, name="goes on", op=hvd.Sum)[0].item(), hvd.size())
 
+    def test_process_sets_and_weights(self):
+        both = hvd.add_process_set(list(range(hvd.size())))
+        alone = hvd.add_process_set([hvd.size() - 1])
+        self.same("in a set", lambda name, one: hvd.allreduce(one, name=name, op=hvd.Sum, process_set=both),
+                  numbers(300_001, torch.float32))
+        if alone.included():
+            self.same("alone", lambda name, one: hvd.allreduce(one, name=name, op=hvd.Sum, process_set=alone),
+                      numbers(1000, torch.float32))
+        self.same("weighted", lambda name, one: hvd.allreduce(one, name=name, op=hvd.Average, weight=hvd.rank() + 1.0),
+                  numbers(2000, torch.float32))
+        hvd.remove_process_set(alone)
+        hvd.remove_process_set(both)
+
+    def test_a_rank_that_joins_leaves_the_others_their_averages(self):
+        if hvd.rank() > 0:
+            for i in range(3):
+                one = hvd.allreduce(torch.full((1000,), float(hvd.rank()), device="cuda"), name=f"late {i}")
+                self.assertEqual(one[0].item(), sum(range(1, hvd.size())) / (hvd.size() - 1))
+        self.assertLess(hvd.join(), hvd.size())
+
     def test_gradients_flow_back(self):
         one = numbers(6, torch.float32).cuda().requires_grad_()
         hvd.allreduce(one, name="forward", op=hvd.Sum).sum().backward()
