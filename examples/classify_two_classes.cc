@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <memory>
 #include <ronde/trainer.hpp>
 #include <string>
 
@@ -61,26 +60,8 @@ void add_flags(FlagTable& flags, Settings& all) {
 }
 
 // Over {samples, 1, 28, 28}, with one number for each sample: above 0 is the second class.
-std::unique_ptr<Sequential> make_network(const Settings& all) {
-  auto made = std::make_unique<Sequential>();
-  Sequential& network = *made;
-  using Init = Initialization;
-  constexpr Window kConvolution{.side = {3, 3}, .stride = {1, 1}, .padding = {1, 1}};
-  constexpr Window kHalf{.side = {2, 2}, .stride = {2, 2}, .padding = {0, 0}};
-  const std::uint64_t seed = all.run.seed;
-  network.add<Convolution>("conv1", 1U, 32U, kConvolution, Init::kLecun, seed);
-  network.add<Relu>();
-  network.add<MaxPool>(kHalf);
-  network.add<Convolution>("conv2", 32U, 64U, kConvolution, Init::kLecun, seed);
-  network.add<Relu>();
-  network.add<MaxPool>(kHalf);
-  network.add<Flatten>();
-  network.add<Linear>("fc1", 64U * 7U * 7U, 128U, Init::kHe, seed);
-  network.add<Relu>();
-  network.add<Dropout>("drop", all.dropout);
-  network.add<Linear>("fc2", 128U, 1U, Init::kGlorot, seed);
-  return made;
-}
+constexpr Window kConvolution{.side = {3, 3}, .stride = {1, 1}, .padding = {1, 1}};
+constexpr Window kHalf{.side = {2, 2}, .stride = {2, 2}, .padding = {0, 0}};
 
 int work(Strategy& strategy, Settings& all) {
   const auto images = on_all_processes(strategy, [&] { return load_fashion_mnist(all.data); });
@@ -94,9 +75,11 @@ int work(Strategy& strategy, Settings& all) {
 
   const std::size_t epochs = (all.epochs + ranks - 1) / ranks;
   const double rate = all.learning_rate * static_cast<double>(ranks);
-  Model model([&all] { return make_network(all); });
-  Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam}, {.schedule = {.learning_rate = rate}});
-  model.compile(adam, two_classes_loss, {}, all.run.seed);
+  Sequential model({convolution(32, kConvolution).then(relu), max_pool(kHalf),
+                    convolution(64, kConvolution).then(relu), max_pool(kHalf), flatten,
+                    dense(128, relu), dropout(all.dropout).named("drop"), dense(1)},
+                   all.run.seed);
+  model.compile(adam(rate), two_classes_loss, {}, all.run.seed);
   if (strategy.is_chief() && !all.run.evaluates) {
     std::printf("%zu epochs over %zu ranks: %zu on each, with a learning rate of %g x %zu = %g\n",
                 all.epochs, ranks, epochs, all.learning_rate, ranks, rate);

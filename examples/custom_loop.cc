@@ -2,7 +2,6 @@
 // A model and a training loop of one's own, under any strategy: a program to copy.
 #include <cstdio>
 #include <ronde/trainer.hpp>
-
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 struct TwoBranches {             // any class is a model that can be called and lists its parameters
   Linear sharp{"sharp", 784, 64, Initialization::kHe, 1};
@@ -13,24 +12,18 @@ struct TwoBranches {             // any class is a model that can be called and 
   }
   std::vector<Parameter*> parameters() { return parameters_of({&sharp, &soft, &last}); }
 };
-
 int main(int argc, char** argv) {
   std::size_t epochs = 5;
   FlagTable flags("custom_loop", "Trains a model of its own in a loop of its own.");
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes over the training data"}});
   return run_program(argc, argv, flags, [&](Strategy& strategy) {
     const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
-    const Dataset data = Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1);
-    const DistributedDataset batches = strategy.distribute(data.batch(128).prefetch(1));
+    const auto data = Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(128);
+    const auto batches = strategy.distribute(data.prefetch(1));
     Model model([] { return TwoBranches(); });
-    Optimizer sgd(model, {.momentum = 0.9}, {.schedule = {.learning_rate = 0.02}});
-    const auto step = [&](Replica& here, const StepBatch& mine) {
-      const Batch& part = mine.parts[0];
-      here.tape().begin();
-      const Tensor outputs = model(here.tape().borrow(part.shape, part.inputs));
-      const Loss loss = softmax_cross_entropy(outputs, part.labels, mine.global_size);
-      sgd.minimize(here, loss);  // gradients are summed over the replicas on the way back
-      return metrics_of(loss);
+    const Optimizer optimizer(model, sgd(0.02, 0.9));
+    const auto step = [&](Replica& here, const Part& batch) {
+      return here.minimize(softmax_cross_entropy(model(batch.inputs), batch.labels));
     };
     for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
       Metrics all;

@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 #include <numeric>
 #include <ronde/trainer.hpp>
 #include <string>
@@ -18,15 +17,6 @@ namespace {
 constexpr std::size_t kNoise = 32;  // numbers that an image is made of
 constexpr std::size_t kPixels = 784;
 
-std::unique_ptr<Sequential> network(const std::string& name, std::size_t inputs,
-                                    std::size_t outputs) {
-  auto layers = std::make_unique<Sequential>();
-  layers->add<Linear>(name + "/fc1", inputs, 128U, Initialization::kHe, 1U);
-  layers->add<Relu>();
-  layers->add<Linear>(name + "/fc2", 128U, outputs, Initialization::kGlorot, 1U);
-  return layers;
-}
-
 // The noise of these samples: the same for any number of replicas.
 Tensor noise(Tape& tape, std::uint64_t seed, const std::vector<std::uint32_t>& samples) {
   std::vector<float> numbers;
@@ -38,36 +28,33 @@ Tensor noise(Tape& tape, std::uint64_t seed, const std::vector<std::uint32_t>& s
 }
 
 struct Gan {
-  static constexpr RuleOptions kAdam{.kind = RuleOptions::Kind::kAdam, .beta1 = 0.5};
   // The discriminator takes part in the generator's steps, but those do not move it.
-  const OptimizerOptions options{.schedule = {.learning_rate = 0.001}, .part_of_model = true};
-  Model generator{[] { return network("generator", kNoise, kPixels); }};
-  Model discriminator{[] { return network("discriminator", kPixels, 1); }};
-  Optimizer of_generator{generator, kAdam, options};
-  Optimizer of_discriminator{discriminator, kAdam, options};
+  const OptimizerOptions options{.rule = {.kind = RuleOptions::Kind::kAdam, .beta1 = 0.5},
+                                 .schedule = {.learning_rate = 0.001},
+                                 .part_of_model = true};
+  Sequential generator{input({kNoise}), dense(128, relu).named("generator/fc1"),
+                       dense(kPixels).named("generator/fc2")};
+  Sequential discriminator{input({kPixels}), dense(128, relu).named("discriminator/fc1"),
+                           dense(1).named("discriminator/fc2")};
+  Optimizer of_generator{generator, options};
+  Optimizer of_discriminator{discriminator, options};
 
   // A step of a replica; each returns the loss over its samples.
-  double teach_discriminator(Replica& here, const StepBatch& mine, std::uint64_t seed) {
-    const Batch& part = mine.parts.front();
+  double teach_discriminator(Replica& here, const Part& real, std::uint64_t seed) {
     Tape& tape = here.tape();
-    tape.begin({.training = false});
-    const Array fakes = Array::of(generator(noise(tape, seed, part.samples)));
-    tape.begin();
-    const std::array both{tape.borrow(part.shape, part.inputs),
-                          tape.borrow(part.shape, fakes.values)};
-    std::vector<int> labels(2 * part.size(), 0);
-    std::fill_n(labels.begin(), part.size(), 1);
+    const Array fakes = Array::of(generator(noise(tape, seed, real.samples)));
+    const std::array both{real.inputs, tape.constant(fakes.shape, fakes.values)};
+    std::vector<int> labels(2 * real.size(), 0);
+    std::fill_n(labels.begin(), real.size(), 1);
     const Loss loss =
-        binary_cross_entropy(discriminator(concat(both, 0)), labels, 2 * mine.global_size);
+        binary_cross_entropy(discriminator(concat(both, 0)), labels, 2 * real.global_size);
     of_discriminator.minimize(here, loss);
     return loss.value.item();
   }
-  double teach_generator(Replica& here, const StepBatch& mine, std::uint64_t seed) {
-    const Batch& part = mine.parts.front();
-    here.tape().begin();
+  double teach_generator(Replica& here, const Part& part, std::uint64_t seed) {
     const Tensor judged = discriminator(generator(noise(here.tape(), seed, part.samples)));
     const std::vector<int> real(part.size(), 1);  // what it wants to hear
-    const Loss loss = binary_cross_entropy(judged, real, mine.global_size);
+    const Loss loss = binary_cross_entropy(judged, real);
     of_generator.minimize(here, loss);
     return loss.value.item();
   }
@@ -100,7 +87,7 @@ int learn(Strategy& strategy, std::size_t rounds) {
   std::uint64_t seed = 0;
   const auto mean_of = [&](auto teach) {
     ++seed;  // new noise in each step
-    const auto step = [&](Replica& here, const StepBatch& mine) {
+    const auto step = [&](Replica& here, const Part& mine) {
       return (gan.*teach)(here, mine, seed);
     };
     return strategy.reduce(ReduceOp::kSum, strategy.run(step, batches.batch()));

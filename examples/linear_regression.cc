@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learns y = 2 x + 10 from noisy samples, of which every replica draws its own. As guides to
-// distributed training have it, one random sample a step:
-// --learning_rate 3e-5 --batch 1 --steps 300000 --steps_to_validate 30000
-//
-// Or with parameter servers, started by hand in as many shells as there are tasks, where that rate
-// and batch are the defaults:
-//
-//   hosts="--ps_hosts 127.0.0.1:2222 --worker_hosts 127.0.0.1:2223,127.0.0.1:2224"
-//   linear_regression $hosts --job_name ps
-//   linear_regression $hosts --job_name worker --task_index 0
-//   linear_regression $hosts --job_name worker --task_index 1
+// Learns y = 2 x + 10 from noisy samples, of which every replica draws its own: by allreduce, or
+// with servers, each task in a shell of its own (TOUR.md has the commands), where the guides' rate
+// of 3e-5 and one sample a step are the defaults.
 #include <ronde/parameter_server.hpp>
 #include <ronde/trainer.hpp>
 
@@ -44,29 +36,15 @@ Dataset noisy_line(std::uint64_t seed, std::size_t samples, std::size_t steps) {
 int learn(Strategy& strategy, const FlagTable& flags, Settings& all) {
   const std::size_t batch = all.batch * strategy.num_replicas_in_sync();
   const Dataset data = noisy_line(all.run.seed, batch, kMostSteps);
-  const Dataset test = noisy_line(all.run.seed + 1, 1000, 1);
-  Model model([&] { return Linear("line", 1, 1, Initialization::kGlorot, all.run.seed); });
-  Optimizer sgd(model, {.momentum = all.momentum},
-                {.schedule = {.learning_rate = all.learning_rate}});
-  model.compile(sgd, regression_loss);
+  Sequential model({input({1}), dense(1).named("line")}, all.run.seed);
+  model.compile(sgd(all.learning_rate, all.momentum), regression_loss);
+  const auto number = [&](std::size_t i) { return model.parameters()[i]->value().data(); };
   return train(model,
                {.data = data,
-                .test = test,
+                .test = noisy_line(all.run.seed + 1, 1000, 1),
                 .same = flags.values_of({"seed", "batch"}),
-                .watch = {{"weight", model.parameters()[0]->value().data()},
-                          {"bias", model.parameters()[1]->value().data()}}},
+                .watch = {{"weight", number(0)}, {"bias", number(1)}}},
                all.run);
-}
-
-// A program as the guides', which are for servers, has their settings.
-void add_guide_defaults(FlagTable& flags, const server::ServerSettings& servers) {
-  flags.check([&flags, &servers] {
-    if (!servers.chosen) return;
-    flags.otherwise("steps", "150000");
-    flags.otherwise("steps-to-validate", "1000");
-    flags.otherwise("batch", "1");
-    flags.otherwise("learning-rate", "3e-5");
-  });
 }
 
 }  // namespace
@@ -74,18 +52,23 @@ void add_guide_defaults(FlagTable& flags, const server::ServerSettings& servers)
 int main(int argc, char** argv) {
   Settings all;
   FlagTable flags("linear_regression", "Learns y = 2 x + 10 from noisy samples with Ronde.");
-  flags.add({{"steps", whole(all.run.steps, 1, kMostSteps),
-              "steps down the gradient; 150000 with servers"},
+  flags.add({{"steps", whole(all.run.steps, 1, kMostSteps), "steps; 150000 with servers"},
              {"steps-to-validate", whole(all.run.log_every, 1, kMostSteps),
-              "print the line and the loss after so many steps; 1000 with servers"},
+              "steps between two lines of the line and the loss; 1000 with servers"},
              {"batch", whole(all.batch, 1, 100'000), "samples of a rank in a step; 1 with servers"},
              {"learning-rate", positive(all.learning_rate, 1.0), "step size; 3e-5 with servers"},
              {"momentum", share(all.momentum), "share of the last step that is kept"},
-             {"seed", whole(all.run.seed, 0, UINT64_MAX),
-              "seed of the first weight and of the samples"}});
+             {"seed", whole(all.run.seed, 0, UINT64_MAX), "seed of the weight and the samples"}});
   add_supervisor_flags(flags, all.run.supervisor);
   add_server_flags(flags, all.servers);
-  add_guide_defaults(flags, all.servers);
+  flags.check([&] {  // a program as the guides', which are for servers, has their settings
+    for (const auto& [flag, value] : {std::pair{"steps", "150000"},
+                                      {"steps-to-validate", "1000"},
+                                      {"batch", "1"},
+                                      {"learning-rate", "3e-5"}}) {
+      if (all.servers.chosen) flags.otherwise(flag, value);
+    }
+  });
   return run_program(
       argc, argv, flags, [&](Strategy& strategy) { return learn(strategy, flags, all); },
       server::served_by(all.servers));

@@ -194,7 +194,7 @@ void train(const Settings& settings, std::optional<server::Tasks> tasks) {
   }
   const trainer::Scope scope(strategy);
   trainer::Model model(dense);
-  trainer::Optimizer ring(model, {}, {.schedule = {.learning_rate = settings.learning_rate}});
+  trainer::Optimizer ring(model, {.schedule = {.learning_rate = settings.learning_rate}});
   Table table(settings, tasks, replica);
   trainer::Tape tape;
   const std::size_t global = settings.batch * ranks;

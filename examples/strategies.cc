@@ -14,9 +14,6 @@ namespace {
 
 constexpr std::size_t kSamples = 100;
 constexpr std::size_t kBatch = 10;
-const OptimizerOptions kOptions{.schedule = {.learning_rate = 0.1}};
-
-Linear dense() { return {"dense", 1, 1, Initialization::kGlorot, 1}; }
 
 // How many predictions are those of their sample, which is what `ramp` counts.
 std::size_t count_in_order(const Model& model, const Predictions& predicted) {
@@ -32,22 +29,18 @@ std::size_t count_in_order(const Model& model, const Predictions& predicted) {
 
 // Returns the mean loss of the steps, and the most samples that a replica here had in one.
 std::pair<double, double> loop(Strategy& strategy, const Dataset& data, std::size_t steps) {
-  Model model(dense);
-  Optimizer sgd(model, {}, kOptions);
+  Sequential model{input({1}), dense(1).named("dense")};
+  const Optimizer optimizer(model, sgd(0.1));
   double loss = 0.0;
   double most = 0.0;
   DistributedEpoch batches = strategy.distribute(data).epoch(0);
   for (std::size_t i = 0; i < steps && batches.next(); ++i) {
     const auto losses = strategy.run(
-        [&](Replica& here, const StepBatch& mine) {
-          const Batch& part = mine.parts.front();
-          Tape& tape = here.tape();
-          tape.begin();
+        [&](Replica& here, const Part& part) {
           const Tensor error =
-              model(tape.borrow(part.shape, part.inputs)) - tape.borrow(part.shape, part.targets);
-          const Tensor squares = reshape(error * error, {part.size()});
-          const Loss average = compute_average_loss(squares, mine.global_size);
-          sgd.minimize(here, average);
+              model(part.inputs) - here.tape().constant(part.inputs.shape(), part.targets);
+          const Loss average = compute_average_loss(reshape(error * error, {part.size()}));
+          here.minimize(average);
           if (here.local() == 0) most = std::max(most, static_cast<double>(part.size()));
           return static_cast<double>(average.value.item());
         },
@@ -65,9 +58,8 @@ int main(int argc, char** argv) {
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes of fit over the 100 samples"}});
   return run_program(argc, argv, flags, [&](Strategy& strategy) {
     const Array ones{{kSamples, 1}, std::vector<float>(kSamples, 1.0F)};
-    Model model(dense);
-    Optimizer sgd(model, {}, kOptions);
-    model.compile(sgd, regression_loss, {"mean_absolute_error"});
+    Sequential model{dense(1).named("dense")};
+    model.compile(sgd(0.1), regression_loss, {"mean_absolute_error"});
     const FitResult fitted = model.fit(ones, ones.values, kBatch, {.epochs = epochs});
     const Metrics scored = model.evaluate(ones, ones.values, kBatch);
 

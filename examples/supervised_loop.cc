@@ -10,12 +10,11 @@ static int train(Strategy& strategy, SupervisorOptions chief, std::size_t epochs
   const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
   const Dataset data =
       Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(128).prefetch(1);
-  Model model([] { return make_mlp(784, 128, 10, 1); });
-  Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam}, {.schedule = {.learning_rate = 0.001}});
-  model.compile(adam, classification_loss);
+  Sequential model{input({784}), dense(128, relu), dense(10)};
+  model.compile(adam(0.001), classification_loss);
   chief.flags = {{"data", data.settings()}};
   const auto replica = [&](Replica& here) {
-    Supervisor supervisor(here, adam, chief);
+    Supervisor supervisor(here, model.optimizer(), chief);
     supervisor.managed_session([&] {
       for (std::size_t epoch = supervisor.epoch(); epoch < epochs; ++epoch) {
         Epoch batches = here.shard(data).epoch(epoch, supervisor.step_in_epoch());

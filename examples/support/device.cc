@@ -34,9 +34,9 @@ void refuse(const trainer::FlagTable& flags, const std::string& model,
       {"--log-every", run.log_every != 0},
       {"--logdir", !run.supervisor.logdir.empty()},
       {"--early-stopping", run.stop_early},
-      {"--optimizer", step.rule.kind != trainer::RuleOptions::Kind::kSgd},
-      {"--nesterov", step.rule.nesterov},
-      {"--weight-decay", step.rule.weight_decay.has_value()}};
+      {"--optimizer", step.optimizer.rule.kind != trainer::RuleOptions::Kind::kSgd},
+      {"--nesterov", step.optimizer.rule.nesterov},
+      {"--weight-decay", step.optimizer.rule.weight_decay.has_value()}};
   for (const auto& [flag, wrong] : asked) {
     if (!wrong) continue;
     throw trainer::UsageError(std::string(flag) +
@@ -69,7 +69,7 @@ int train_on_device(trainer::Strategy& strategy, trainer::DeviceMath& math,
                     const trainer::Network& model, const trainer::StepSettings& step,
                     const trainer::FashionMnist& images, const trainer::Training& training,
                     const trainer::RunSettings& run) {
-  const trainer::DeviceSgd sgd{step.optimizer.schedule.learning_rate, step.rule.momentum};
+  const trainer::DeviceSgd sgd{step.optimizer.schedule.learning_rate, step.optimizer.rule.momentum};
   const auto codes = strategy.run([&](trainer::Replica& here) {
     std::unique_ptr<trainer::DeviceLearner> learner;
     trainer::succeed_on_all(here, [&] {

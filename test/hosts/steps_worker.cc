@@ -59,7 +59,7 @@ void core() {
   const Scope scope(strategy);
   ronde::Engine& engine = strategy.replica(0).engine();
   Model model(own);
-  Optimizer optimizer(model, {}, {.schedule = {.learning_rate = 1.0}});
+  Optimizer optimizer(model, {.schedule = {.learning_rate = 1.0}});
   Tape tape;
   float sum = 0;
   for (std::uint64_t step = 0; step < kSteps; ++step) {

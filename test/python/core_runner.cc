@@ -103,9 +103,9 @@ std::unique_ptr<Layer> layer_of(const json& one) {
   }
   if (kind == "MaxPool") return std::make_unique<MaxPool>(window_of(one));
   if (kind == "AveragePool") return std::make_unique<AveragePool>(window_of(one));
-  if (kind == "Relu") return std::make_unique<Relu>();
-  if (kind == "Sigmoid") return std::make_unique<Sigmoid>();
-  if (kind == "Flatten") return std::make_unique<Flatten>();
+  if (kind == "Relu") return std::make_unique<Applied>(relu);
+  if (kind == "Sigmoid") return std::make_unique<Applied>(sigmoid);
+  if (kind == "Flatten") return std::make_unique<Applied>(flatten);
   if (kind == "Dropout") return std::make_unique<Dropout>(name, double{one.at("rate")});
   throw std::runtime_error("there is no layer " + kind);
 }
@@ -300,10 +300,10 @@ void run_training(const json& one, const std::string& id, Files& files, Tape& ta
   }
   const json& steps = one.at("steps");
   Model model(listed);
-  Optimizer optimizer(model, rule_of(one.at("optimizer")),
-                      {.schedule = schedule_of(one.at("schedule")),
-                       .accumulate = steps.at(0).size(),
-                       .clip_norm = one.at("clip_norm")});
+  Optimizer optimizer(model, {.rule = rule_of(one.at("optimizer")),
+                              .schedule = schedule_of(one.at("schedule")),
+                              .accumulate = steps.at(0).size(),
+                              .clip_norm = one.at("clip_norm")});
   std::string rates;
   for (std::size_t step = 0; step <= steps.size(); ++step) {
     const bool training = step < steps.size();  // after the last one the model is evaluated

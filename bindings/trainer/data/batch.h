@@ -28,7 +28,8 @@ struct StepBatch {
   std::vector<Batch> parts;
   std::size_t global_size = 0;  // samples of the step, all ranks and micro-batches together
   std::size_t step = 0;         // from 0 in its epoch
-  std::string failure;          // why this rank has no samples: see Learner::step()
+  std::uint64_t epoch = 0;
+  std::string failure;  // why this rank has no samples: see Learner::step()
 };
 
 }  // namespace ronde::trainer

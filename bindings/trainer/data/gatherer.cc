@@ -28,6 +28,7 @@ bool Gatherer::gather(StepBatch& batch, const std::stop_token& stop) {
   batch.parts.resize(pipeline_.parts);
   batch.global_size = pipeline_.alone ? 0 : positions_.size();
   batch.step = step_++;
+  batch.epoch = epoch_;
   for (std::size_t j = 0; j < pipeline_.parts; ++j) {
     const Range range = part_of({0, positions_.size()}, pipeline_.rank * pipeline_.parts + j,
                                 std::max<std::size_t>(pipeline_.ranks, 1) * pipeline_.parts);

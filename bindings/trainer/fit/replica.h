@@ -15,6 +15,20 @@
 namespace ronde::trainer {
 
 class Strategy;
+struct Loss;
+struct Metrics;
+
+// What a step of one's own is given of a batch: this replica's part, on its tape, whose pass has
+// begun and knows what losses are divided by.
+struct Part {
+  Tensor inputs;
+  const std::vector<std::int32_t>& labels;
+  const std::vector<float>& targets;
+  const std::vector<std::uint32_t>& samples;  // the number of each sample in the data set
+  std::size_t global_size;                    // samples of the step, all replicas together
+
+  [[nodiscard]] std::size_t size() const noexcept { return samples.size(); }
+};
 
 // Since some fixed point, never backwards.
 [[nodiscard]] double steady_seconds();
@@ -40,6 +54,11 @@ class Replica {
   [[nodiscard]] Strategy& strategy() const noexcept { return strategy_; }
   [[nodiscard]] Engine& engine() noexcept { return engine_; }
   [[nodiscard]] Tape& tape() noexcept { return tape_; }
+  // Begins a pass over the first part of a batch: Strategy::run() does it for a step.
+  [[nodiscard]] Part begin(const StepBatch& batch);
+  // Goes back over the pass by the optimiser of the model that it has used, which steps once it has
+  // accumulated what its options say. Returns the sums over this replica's samples.
+  Metrics minimize(const Loss& loss);
   // This replica's part of a data set in batches: of each step's samples, cut into `parts`
   // micro-batches. Throws TrainerError for fewer samples than replicas.
   [[nodiscard]] Dataset shard(const Dataset& data, std::size_t parts = 1) const;

@@ -39,16 +39,17 @@ class Layer {
 }
 
 // Layers one after the other.
-class Sequential final : public Layer {
+class Layers final : public Layer {
  public:
   // Makes a layer from these arguments and puts it at the end; returns it.
   template <typename AnyLayer, typename... Arguments>
   AnyLayer& add(Arguments&&... arguments) {
     auto layer = std::make_unique<AnyLayer>(std::forward<Arguments>(arguments)...);
     AnyLayer& added = *layer;
-    layers_.push_back(std::move(layer));
+    append(std::move(layer));
     return added;
   }
+  void append(std::unique_ptr<Layer> layer) { layers_.push_back(std::move(layer)); }
 
   Tensor operator()(const Tensor& input) override;
   [[nodiscard]] std::vector<Parameter*> parameters() override;

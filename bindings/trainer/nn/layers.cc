@@ -7,13 +7,13 @@
 
 namespace ronde::trainer {
 
-Tensor Sequential::operator()(const Tensor& input) {
+Tensor Layers::operator()(const Tensor& input) {
   Tensor tensor = input;
   for (const auto& layer : layers_) tensor = (*layer)(tensor);
   return tensor;
 }
 
-std::vector<Parameter*> Sequential::parameters() {
+std::vector<Parameter*> Layers::parameters() {
   std::vector<Parameter*> all;
   for (const auto& layer : layers_) {
     for (Parameter* const parameter : layer->parameters()) all.push_back(parameter);
@@ -21,7 +21,7 @@ std::vector<Parameter*> Sequential::parameters() {
   return all;
 }
 
-std::vector<StateTensor> Sequential::statistics() {
+std::vector<StateTensor> Layers::statistics() {
   std::vector<StateTensor> all;
   for (const auto& layer : layers_) {
     for (const StateTensor& statistic : layer->statistics()) all.push_back(statistic);

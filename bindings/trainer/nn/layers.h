@@ -44,15 +44,15 @@ class Convolution final : public Layer {
   Parameter bias_;
 };
 
-// Layers that only call an operation.
-template <Tensor (*Operation)(const Tensor&)>
+// A layer that only calls an operation.
 class Applied final : public Layer {
  public:
-  Tensor operator()(const Tensor& input) override { return Operation(input); }
+  explicit Applied(Tensor (*operation)(const Tensor&)) : operation_(operation) {}
+  Tensor operator()(const Tensor& input) override { return operation_(input); }
+
+ private:
+  Tensor (*operation_)(const Tensor&);
 };
-using Relu = Applied<relu>;
-using Sigmoid = Applied<sigmoid>;
-using Flatten = Applied<flatten>;
 
 template <Tensor (*Operation)(const Tensor&, const Window&)>
 class Pool final : public Layer {

@@ -12,8 +12,8 @@
 namespace ronde::trainer {
 
 // Multilayer perceptron with one hidden layer: "fc1", ReLU, "fc2", over {samples, inputs}.
-[[nodiscard]] std::unique_ptr<Sequential> make_mlp(std::size_t inputs, std::size_t hidden,
-                                                   std::size_t classes, std::uint64_t seed);
+[[nodiscard]] std::unique_ptr<Layers> make_mlp(std::size_t inputs, std::size_t hidden,
+                                               std::size_t classes, std::uint64_t seed);
 
 struct CnnOptions {
   std::size_t classes = 10;
@@ -26,6 +26,6 @@ struct CnnOptions {
 // Over {samples, 1, 28, 28}: 3x3 convolutions of 32, 64 and 128 channels with ReLU, the first two
 // followed by a 2x2 max-pool, then "fc1" of 320 with ReLU and "fc2": 2.1 million parameters, 8 MiB
 // of gradients, 10 tensors.
-[[nodiscard]] std::unique_ptr<Sequential> make_cnn(const CnnOptions& options, std::uint64_t seed);
+[[nodiscard]] std::unique_ptr<Layers> make_cnn(const CnnOptions& options, std::uint64_t seed);
 
 }  // namespace ronde::trainer

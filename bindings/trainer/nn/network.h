@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model is anything callable that lists its parameters: a Sequential, a class of the user's with
+// A model is anything callable that lists its parameters: Layers, a class of the user's with
 // branches, a lambda's owner. It knows nothing of ranks.
 #pragma once
 
@@ -30,8 +30,8 @@ class Network {
  public:
   // Throws TrainerError if two parameters have the same name.
   template <typename M>
-    requires Trainable<M> && (!std::same_as<std::remove_cvref_t<M>, Network>)
-  Network(M& model)  // NOLINT(google-explicit-constructor): any model is a Network
+  requires Trainable<M> &&(!std::same_as<std::remove_cvref_t<M>, Network>)
+      Network(M& model)  // NOLINT(google-explicit-constructor): any model is a Network
       : call_([&model](const Tensor& input) -> Tensor { return model(input); }),
         parameters_(model.parameters()) {
     if constexpr (requires { model.statistics(); }) statistics_ = model.statistics();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an optimiser steps, besides its rule.
+// How an optimiser steps.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <ronde/ronde.hpp>
 
 #include "bindings/trainer/optim/schedule.h"
+#include "bindings/trainer/optim/update_rule.h"
 
 namespace ronde::trainer {
 
@@ -16,6 +17,7 @@ enum class Gradients : std::uint8_t { kPlain, kBoard };
 
 // The same on all ranks, but for `overlap`, `bucket_bytes` and `shuffle_seed`.
 struct OptimizerOptions {
+  RuleOptions rule{};
   ScheduleOptions schedule{};
   std::uint64_t accumulate = 1;  // micro-batches of a step on each rank
   double clip_norm = 0.0;        // the largest norm of the summed gradient; 0: whatever it is
@@ -35,5 +37,17 @@ struct OptimizerOptions {
   // Others than its own parameters may be used: they stay as they are, and are not broadcast.
   bool part_of_model = false;
 };
+
+// The usual ones at a constant rate: what compile() and an Optimizer are given.
+[[nodiscard]] inline OptimizerOptions sgd(double learning_rate, double momentum = 0.0) {
+  return {.rule = {.momentum = momentum}, .schedule = {.learning_rate = learning_rate}};
+}
+[[nodiscard]] inline OptimizerOptions adam(double learning_rate) {
+  return {.rule = {.kind = RuleOptions::Kind::kAdam}, .schedule = {.learning_rate = learning_rate}};
+}
+[[nodiscard]] inline OptimizerOptions adamw(double learning_rate) {
+  return {.rule = {.kind = RuleOptions::Kind::kAdamW},
+          .schedule = {.learning_rate = learning_rate}};
+}
 
 }  // namespace ronde::trainer

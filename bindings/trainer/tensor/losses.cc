@@ -25,11 +25,10 @@ void require_targets(const char* loss, const Tensor& outputs, std::size_t wanted
 
 // The loss as a tensor. `by_outputs` is its gradient; empty where none is wanted.
 Loss finish(const char* name, const Tensor& outputs, const Values& by_outputs, Loss loss,
-            std::size_t global_batch) {
+            double divisor) {
   Tape& tape = outputs.tape();
   Values value = Values::make(tape.pool(), {});
-  value.plain()[0] = static_cast<float>(loss.sum / static_cast<double>(global_batch));
-  loss.global_batch = global_batch;
+  value.plain()[0] = static_cast<float>(loss.sum / divisor);
   loss.value = tape.record(name, std::move(value), {outputs}, [by_outputs](Backward& back) {
     const float factor = back.plain_gradient().plain()[0];
     if (factor == 1.0F) return back.give(0, by_outputs);
@@ -41,16 +40,16 @@ Loss finish(const char* name, const Tensor& outputs, const Values& by_outputs, L
   return loss;
 }
 
-void require_batch(const char* loss, std::size_t global_batch) {
-  if (global_batch > 0) return;
-  throw TrainerError(std::string(loss) + ": the global batch is 0: use at least 1");
+// What the sum is divided by, which the loss says as well.
+double divide(Loss& loss, const Tensor& outputs, std::size_t global_batch) {
+  loss.global_batch = global_batch != 0 ? global_batch : outputs.tape().pass().global_batch;
+  return loss.global_batch == 0 ? 1.0 : static_cast<double>(loss.global_batch);
 }
 
 }  // namespace
 
 Loss softmax_cross_entropy(const Tensor& logits, const Labels& labels, std::size_t global_batch) {
   constexpr const char* kName = "softmax_cross_entropy";
-  require_batch(kName, global_batch);
   require_sides(kName, logits, 2);
   require_targets(kName, logits, logits.side(0), labels.size());
   Tape& tape = logits.tape();
@@ -58,6 +57,7 @@ Loss softmax_cross_entropy(const Tensor& logits, const Labels& labels, std::size
   const std::size_t classes = logits.side(1);
   Values gradient = Values::make(tape.pool(), logits.shape());
   Loss loss;
+  const double divisor = divide(loss, logits, global_batch);
   loss.samples = labels.size();
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const std::span<const float> row = all.plain().subspan(i * classes, classes);
@@ -78,15 +78,14 @@ Loss softmax_cross_entropy(const Tensor& logits, const Labels& labels, std::size
     for (std::size_t j = 0; j < classes; ++j) {
       const double probability = std::exp(static_cast<double>(row[j]) - *largest) / total;
       const double target = j == label ? 1.0 : 0.0;
-      out[j] = static_cast<float>((probability - target) / static_cast<double>(global_batch));
+      out[j] = static_cast<float>((probability - target) / divisor);
     }
   }
-  return finish(kName, logits, gradient, std::move(loss), global_batch);
+  return finish(kName, logits, gradient, std::move(loss), divisor);
 }
 
 Loss binary_cross_entropy(const Tensor& logits, const Labels& labels, std::size_t global_batch) {
   constexpr const char* kName = "binary_cross_entropy";
-  require_batch(kName, global_batch);
   const Shape& shape = logits.shape();
   if (shape.size() > 2 || (shape.size() == 2 && shape[1] != 1)) {
     throw TrainerError(std::string(kName) + ": " + described(logits) +
@@ -97,6 +96,7 @@ Loss binary_cross_entropy(const Tensor& logits, const Labels& labels, std::size_
   const Values all = tape.plain(logits.raw());
   Values gradient = Values::make(tape.pool(), logits.shape());
   Loss loss;
+  const double divisor = divide(loss, logits, global_batch);
   loss.samples = labels.size();
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const double logit = all.data()[i];
@@ -110,21 +110,20 @@ Loss binary_cross_entropy(const Tensor& logits, const Labels& labels, std::size_
                 std::log1p(std::exp(-std::abs(logit)));
     if (label == 1 ? logit > 0.0 : logit <= 0.0) ++loss.correct;
     const double probability = 1.0 / (1.0 + std::exp(-logit));
-    gradient.data()[i] = static_cast<float>((probability - static_cast<double>(label)) /
-                                            static_cast<double>(global_batch));
+    gradient.data()[i] = static_cast<float>((probability - static_cast<double>(label)) / divisor);
   }
-  return finish(kName, logits, gradient, std::move(loss), global_batch);
+  return finish(kName, logits, gradient, std::move(loss), divisor);
 }
 
 Loss mean_squared_error(const Tensor& prediction, std::span<const float> targets,
                         std::size_t global_batch) {
   constexpr const char* kName = "mean_squared_error";
-  require_batch(kName, global_batch);
   require_targets(kName, prediction, prediction.size(), targets.size());
   Tape& tape = prediction.tape();
   const Values all = tape.plain(prediction.raw());
   Values gradient = Values::make(tape.pool(), prediction.shape());
   Loss loss;
+  const double divisor = divide(loss, prediction, global_batch);
   loss.samples = prediction.shape().empty() ? 1 : prediction.side(0);
   const double each = loss.samples == 0
                           ? 1.0
@@ -132,10 +131,9 @@ Loss mean_squared_error(const Tensor& prediction, std::span<const float> targets
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const double distance = static_cast<double>(all.data()[i]) - targets[i];
     loss.sum += distance * distance / each;
-    gradient.data()[i] =
-        static_cast<float>(2.0 * distance / each / static_cast<double>(global_batch));
+    gradient.data()[i] = static_cast<float>(2.0 * distance / each / divisor);
   }
-  return finish(kName, prediction, gradient, std::move(loss), global_batch);
+  return finish(kName, prediction, gradient, std::move(loss), divisor);
 }
 
 }  // namespace ronde::trainer

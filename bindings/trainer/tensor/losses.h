@@ -19,8 +19,8 @@ class Labels {
  public:
   Labels() = default;  // none
   template <std::ranges::contiguous_range R>
-    requires std::integral<std::ranges::range_value_t<R>>
-  Labels(const R& labels)  // NOLINT(google-explicit-constructor): any range of labels is Labels
+  requires std::integral<std::ranges::range_value_t<R>> Labels(
+      const R& labels)  // NOLINT(google-explicit-constructor): any range of labels is Labels
       : data_(std::ranges::data(labels)),
         size_(std::ranges::size(labels)),
         at_([](const void* data, std::size_t i) {
@@ -41,7 +41,7 @@ class Labels {
 // means: they are added up over ranks and batches before anything is divided, so that a mean over
 // all samples is exact.
 struct Loss {
-  Tensor value;      // sum / global_batch, one element: what backward() starts from
+  Tensor value;      // sum / global_batch, one element: what backward() starts from (0: the sum)
   double sum = 0.0;  // over the samples
   // Samples that are classified correctly, none with an output that is NaN; 0 for a regression.
   std::size_t correct = 0;
@@ -51,15 +51,16 @@ struct Loss {
   std::map<std::string, double> watched{};
 };
 
-// `global_batch` is the number of samples of the step over all ranks and micro-batches, so that
-// gradients are summed, not averaged, and the maths does not depend on the ranks.
+// What a sum is divided by is what the step says (Pass::global_batch), unless another number is
+// given here: all samples that the gradient is a mean over, of all ranks and micro-batches.
 
 // {samples, classes} against a class for each sample.
-Loss softmax_cross_entropy(const Tensor& logits, const Labels& labels, std::size_t global_batch);
+Loss softmax_cross_entropy(const Tensor& logits, const Labels& labels,
+                           std::size_t global_batch = 0);
 // {samples} or {samples, 1} against 0 or 1 for each sample; correct: the logit's sign says so.
-Loss binary_cross_entropy(const Tensor& logits, const Labels& labels, std::size_t global_batch);
+Loss binary_cross_entropy(const Tensor& logits, const Labels& labels, std::size_t global_batch = 0);
 // {samples, ...} against as many targets; the sum is over samples of the mean over their elements.
 Loss mean_squared_error(const Tensor& prediction, std::span<const float> targets,
-                        std::size_t global_batch);
+                        std::size_t global_batch = 0);
 
 }  // namespace ronde::trainer

@@ -34,6 +34,10 @@ struct Pass {
   std::span<const std::uint32_t> samples{};  // the number of each sample in the data set
   // The how manieth time each sample comes in this epoch, from 0; empty: the first for all.
   std::span<const std::uint32_t> repetitions{};
+  // The samples of the step, all ranks and micro-batches together, which losses are divided by:
+  // gradients are summed over ranks, never averaged, so that the maths does not depend on them.
+  // 0: nobody says, and losses are sums.
+  std::size_t global_batch = 0;
 };
 
 // What an operation's backward sees: the gradient by its output, and room for those by its inputs.

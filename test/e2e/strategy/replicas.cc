@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kSamples = 1000;
 constexpr std::size_t kBatch = 24;
-const OptimizerOptions kOptions{.schedule = {.learning_rate = 0.05}};
+const OptimizerOptions kOptions = sgd(0.05);
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, std::size_t replicas) {
   if (name == "mirrored") return std::make_unique<Mirrored>(replicas);
@@ -54,20 +54,17 @@ Dataset images(std::size_t global_batch, std::size_t process = 0, std::size_t pr
       .batch(global_batch / processes);
 }
 
-std::unique_ptr<Sequential> network() {
-  auto layers = std::make_unique<Sequential>();
-  layers->add<Flatten>();
+std::unique_ptr<Layers> network() {
+  auto layers = std::make_unique<Layers>();
+  layers->add<Applied>(flatten);
   layers->add<Linear>("fc1", 784, 32, Initialization::kHe, 1);
-  layers->add<Relu>();
+  layers->add<Applied>(relu);
   layers->add<Linear>("fc2", 32, 10, Initialization::kGlorot, 1);
   return layers;
 }
 
-void step(Replica& here, const Model& model, Optimizer& sgd, const StepBatch& mine) {
-  const Batch& part = mine.parts.front();
-  here.tape().begin();
-  const Tensor outputs = model(here.tape().borrow(part.shape, part.inputs));
-  sgd.minimize(here, softmax_cross_entropy(outputs, part.labels, mine.global_size));
+void step(Replica& here, const Model& model, const Part& batch) {
+  here.minimize(softmax_cross_entropy(model(batch.inputs), batch.labels));
 }
 
 DistributedDataset feed(Strategy& strategy, const std::string& way, std::size_t batch) {
@@ -80,18 +77,16 @@ DistributedDataset feed(Strategy& strategy, const std::string& way, std::size_t 
 
 std::string fed(Strategy& strategy, const std::string& way) {
   Model model(network);
-  Optimizer sgd(model, {}, kOptions);
+  const Optimizer optimizer(model, kOptions);
   for (const DistributedBatch& batch : feed(strategy, way, kBatch).epoch(0)) {
-    strategy.run([&](Replica& here, const StepBatch& mine) { step(here, model, sgd, mine); },
-                 batch);
+    strategy.run([&](Replica& here, const Part& mine) { step(here, model, mine); }, batch);
   }
   return model.parameter_hash();
 }
 
 void print_bits(Strategy& strategy) {
   Model model(network);
-  Optimizer sgd(model, {.momentum = 0.9}, kOptions);
-  model.compile(sgd, classification_loss, {"top_3_accuracy"});
+  model.compile(sgd(0.05, 0.9), classification_loss, {"top_3_accuracy"});
   model.fit(images(kBatch), {.epochs = 2});
   const Metrics test = model.evaluate(images(100));
   const Predictions predicted = model.predict(images(100));
@@ -101,8 +96,9 @@ void print_bits(Strategy& strategy) {
   }
   const auto mean = strategy.reduce(ReduceOp::kMean,
                                     strategy.run([](Replica& here) { return 1.0 * here.rank(); }));
-  const Array ranks = strategy.gather(
-      strategy.run([](Replica& here) { return Array{{1}, {static_cast<float>(here.rank())}}; }));
+  const Array ranks = strategy.gather(strategy.run([](Replica& here) {
+    return Array{{1}, {static_cast<float>(here.rank())}};
+  }));
   const std::string shards = fed(strategy, "shards");
   const std::string chief = fed(strategy, "chief");
   const std::string own = fed(strategy, "own");
@@ -117,12 +113,11 @@ void print_bits(Strategy& strategy) {
 
 void save(Strategy& strategy, const std::string& logdir, std::size_t most_steps) {
   Model model(network);
-  Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam}, kOptions);
-  model.compile(adam, classification_loss);
+  model.compile(adam(0.05), classification_loss);
   const Dataset data = images(kBatch);
   const auto steps = strategy.run([&](Replica& here) {
     std::uint64_t taken = 0;
-    Supervisor supervisor(here, adam, {.logdir = logdir});
+    Supervisor supervisor(here, model.optimizer(), {.logdir = logdir});
     supervisor.managed_session([&] {
       std::vector<std::unique_ptr<Callback>> owned;
       owned.push_back(std::make_unique<SaveCheckpoints>(supervisor, model.learner()));
@@ -145,14 +140,14 @@ double seconds() {
 // Steps of 250 samples a replica, whose images are 0.8 MB.
 void print_feed(Strategy& strategy, const std::string& way, std::size_t steps) {
   Model model(network);
-  Optimizer sgd(model, {}, kOptions);
+  const Optimizer optimizer(model, kOptions);
   const DistributedDataset data = feed(strategy, way, 250 * strategy.num_replicas_in_sync());
   std::size_t taken = 0;
   const double begin = seconds();
   for (std::uint64_t epoch = 0; taken < steps; ++epoch) {
     DistributedEpoch batches = data.epoch(epoch);
     while (taken < steps && batches.next()) {
-      strategy.run([&](Replica& here, const StepBatch& mine) { step(here, model, sgd, mine); },
+      strategy.run([&](Replica& here, const Part& mine) { step(here, model, mine); },
                    batches.batch());
       ++taken;
     }
@@ -166,8 +161,7 @@ void print_feed(Strategy& strategy, const std::string& way, std::size_t steps) {
 // Arrays that are not the same in each process: `odd` says of what.
 void fit_arrays(const Strategy& strategy, const std::string& odd) {
   Model model(network);
-  Optimizer sgd(model, {}, kOptions);
-  model.compile(sgd, classification_loss);
+  model.compile(kOptions, classification_loss);
   const bool other = !strategy.is_chief();
   const float input = other && odd == "inputs" ? 1.0F : 0.0F;
   const Array inputs{{4, 1, 28, 28}, std::vector<float>(4 * 784, input)};

@@ -24,8 +24,7 @@ std::string trained(CrossDeviceOps cross_device) {
   Mirrored strategy(3, std::move(cross_device));
   const Scope scope(strategy);
   Model model([] { return make_mlp(4, 8, 3, 1); });
-  Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam});
-  model.compile(adam, classification_loss);
+  model.compile(adam(0.01), classification_loss);
   std::vector<float> inputs;
   std::vector<long> labels;
   for (int i = 0; i < 240; ++i) {

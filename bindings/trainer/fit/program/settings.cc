@@ -64,7 +64,7 @@ struct Automatic {
 };
 
 void check_steps(const Automatic& given, const TrainingDefaults& defaults, StepSettings& settings) {
-  RuleOptions& optimizer = settings.rule;
+  RuleOptions& optimizer = settings.optimizer.rule;
   const bool sgd = optimizer.kind == RuleOptions::Kind::kSgd;
   if (optimizer.nesterov && (!sgd || optimizer.momentum == 0.0)) {
     throw UsageError(
@@ -147,7 +147,7 @@ void add_step_flags(FlagTable& table, StepSettings& settings,
   using Optimizers = Choices<RuleOptions::Kind>;
   using Kind = ScheduleOptions::Kind;
   const auto given = std::make_shared<Automatic>();
-  RuleOptions& optimizer = settings.rule;
+  RuleOptions& optimizer = settings.optimizer.rule;
   OptimizerOptions& how = settings.optimizer;
   const auto schedules = [](Kind& target) {
     FlagValue value = one_of(target, Choices<Kind>{{"constant", Kind::kConstant},

@@ -42,8 +42,7 @@ struct TrainingDefaults {
 struct StepSettings {
   std::size_t epochs = 0;
   std::size_t global_batch = 128;
-  RuleOptions rule{.momentum = 0.9};
-  OptimizerOptions optimizer;  // schedule.total: see finish_schedule()
+  OptimizerOptions optimizer{.rule = {.momentum = 0.9}};  // schedule.total: see finish_schedule()
 };
 
 // The settings must outlive the table, and have their values when it has been parsed.

@@ -258,6 +258,7 @@ int supervise(Replica& replica, Model& model, const Training& training,
 }  // namespace
 
 int train(Model& model, const Training& training, const RunSettings& settings) {
+  model.build(training.data.format().shape);
   return model.strategy()
       .run([&](Replica& here) { return supervise(here, model, training, settings); })
       .values()

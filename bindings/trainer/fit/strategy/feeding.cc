@@ -100,17 +100,19 @@ class FromChief final : public DistributedEpoch::Reader {
 
  private:
   static void write(const StepBatch* all, std::size_t rank, std::vector<char>& bytes) {
-    const std::array<std::uint64_t, 2> head{all == nullptr ? 0 : all->global_size,
-                                            all == nullptr ? 0 : all->step};
+    const std::array<std::uint64_t, 3> head{all == nullptr ? 0 : all->global_size,
+                                            all == nullptr ? 0 : all->step,
+                                            all == nullptr ? 0 : all->epoch};
     append_bytes<std::uint64_t>(bytes, head);
     append_part(bytes, all == nullptr ? Batch() : all->parts[rank]);
   }
   void read(std::span<const char> bytes, StepBatch& batch) const {
     std::vector<std::uint64_t> head;
-    take_bytes(bytes, head, 2);
+    take_bytes(bytes, head, 3);
     batch.global_size = head[0];  // 0: that was the last step
     if (batch.global_size == 0) return;
     batch.step = head[1];
+    batch.epoch = head[2];
     batch.parts.resize(1);
     take_part(bytes, batch.parts.front());
     if (!fits(format_, batch.parts.front())) refuse_part();

@@ -57,16 +57,16 @@ double absolute_error(const Tensor& outputs, const Batch& batch) {
 
 }  // namespace
 
-Loss classification_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
-  return softmax_cross_entropy(outputs, batch.labels, global_batch);
+Loss classification_loss(const Tensor& outputs, const Batch& batch) {
+  return softmax_cross_entropy(outputs, batch.labels);
 }
 
-Loss two_classes_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
-  return binary_cross_entropy(outputs, batch.labels, global_batch);
+Loss two_classes_loss(const Tensor& outputs, const Batch& batch) {
+  return binary_cross_entropy(outputs, batch.labels);
 }
 
-Loss regression_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch) {
-  return mean_squared_error(outputs, batch.targets, global_batch);
+Loss regression_loss(const Tensor& outputs, const Batch& batch) {
+  return mean_squared_error(outputs, batch.targets);
 }
 
 Metric::Metric(const char* name) : name_(name) {
@@ -103,12 +103,12 @@ LossFunction watching(LossFunction loss, const std::vector<Metric>& metrics) {
   }
   std::erase_if(sums, [](const auto& one) { return !one.second; });
   if (sums.empty()) return loss;
-  return [loss = std::move(loss), sums = std::move(sums)](const Tensor& outputs, const Batch& batch,
-                                                          std::size_t global_batch) {
-    Loss result = loss(outputs, batch, global_batch);
-    for (const auto& [name, sum] : sums) result.watched[name] = sum(outputs, batch);
-    return result;
-  };
+  return
+      [loss = std::move(loss), sums = std::move(sums)](const Tensor& outputs, const Batch& batch) {
+        Loss result = loss(outputs, batch);
+        for (const auto& [name, sum] : sums) result.watched[name] = sum(outputs, batch);
+        return result;
+      };
 }
 
 }  // namespace ronde::trainer

@@ -14,19 +14,18 @@
 namespace ronde::trainer {
 
 // The loss of a model's outputs for a batch; losses.h has some.
-using LossFunction =
-    std::function<Loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch)>;
+using LossFunction = std::function<Loss(const Tensor& outputs, const Batch& batch)>;
 
 // softmax_cross_entropy() and binary_cross_entropy() of the labels, mean_squared_error() of the
 // targets.
-Loss classification_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
-Loss two_classes_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
-Loss regression_loss(const Tensor& outputs, const Batch& batch, std::size_t global_batch);
+Loss classification_loss(const Tensor& outputs, const Batch& batch);
+Loss two_classes_loss(const Tensor& outputs, const Batch& batch);
+Loss regression_loss(const Tensor& outputs, const Batch& batch);
 
 // A number for each sample, whose mean over all of them fit() and evaluate() give by its name.
 //
-//   model.compile(sgd, classification_loss, {"accuracy", "top_3_accuracy", {"confident", own}});
-//   model.evaluate(data).mean("top_3_accuracy")
+//   model.compile(sgd(0.1), classification_loss, {"accuracy", "top_3_accuracy", {"confident",
+//   own}}); model.evaluate(data).mean("top_3_accuracy")
 class Metric {
  public:
   // Over the samples of a batch, which may have none; called by several threads at a time.

@@ -44,13 +44,6 @@ std::string list_of(const std::vector<Parameter*>& parameters) {
   return text;
 }
 
-// Without the side of the samples.
-Shape shape_of_one(const Array& inputs) {
-  if (!inputs.shape.empty()) return {inputs.shape.begin() + 1, inputs.shape.end()};
-  throw TrainerError("an array of inputs has no side of samples: give it the shape {samples, ...}",
-                     kExitConfiguration);
-}
-
 Replica& first_replica_of(Model& model) {
   Strategy& strategy = model.strategy();
   if (&strategy != &current_strategy()) {
@@ -75,12 +68,6 @@ class Model::Copy final : public Learner {
     metrics_ = last_step_ = {};
   }
   [[nodiscard]] const Network& network() const noexcept { return network_; }
-  [[nodiscard]] Optimizer& optimizer() const {
-    if (optimizer_ != nullptr) return *optimizer_;
-    throw TrainerError("the model has neither loss nor optimiser yet: call compile() before",
-                       kExitConfiguration);
-  }
-
   void broadcast_state(int root) override { optimizer_->broadcast_state(root); }
   void broadcast_statistics(int root) override { optimizer_->broadcast_statistics(root); }
   void try_shapes(const Batch& batch) override;
@@ -97,7 +84,8 @@ class Model::Copy final : public Learner {
 
  private:
   void take_step(const StepBatch& batch, std::uint64_t epoch);
-  Tensor outputs(const Batch& batch, bool training, std::uint64_t epoch);
+  Tensor outputs(const Batch& batch, bool training, std::uint64_t epoch,
+                 std::size_t global_batch = 0);
 
   Replica& here_;
   std::shared_ptr<void> owner_;
@@ -109,15 +97,16 @@ class Model::Copy final : public Learner {
   Metrics last_step_;
 };
 
-Tensor Model::Copy::outputs(const Batch& batch, bool training, std::uint64_t epoch) {
-  here_.tape().begin({training, seed_, epoch, batch.samples, batch.repetitions});
+Tensor Model::Copy::outputs(const Batch& batch, bool training, std::uint64_t epoch,
+                            std::size_t global_batch) {
+  here_.tape().begin({training, seed_, epoch, batch.samples, batch.repetitions, global_batch});
   return network_(here_.tape().borrow(batch.shape, batch.inputs));
 }
 
 void Model::Copy::try_shapes(const Batch& batch) {
   const KeepStatistics keep(network_.statistics());
   // As in training, since only then the tape knows what each layer is called.
-  const Loss loss = loss_(outputs(batch, true, 0), batch, std::max<std::size_t>(1, batch.size()));
+  const Loss loss = loss_(outputs(batch, true, 0), batch);
   (void)loss;
   require_listed(here_.tape(), network_.parameters(), network_.statistics());
   here_.tape().begin();
@@ -149,7 +138,7 @@ void Model::Copy::take_step(const StepBatch& batch, std::uint64_t epoch) {
   for (const Batch& part : batch.parts) {
     Loss loss;
     try {
-      loss = loss_(outputs(part, true, epoch), part, batch.global_size);
+      loss = loss_(outputs(part, true, epoch, batch.global_size), part);
     } catch (const Error&) {
       throw;  // the job's, not this rank's
     } catch (const std::exception& error) {
@@ -186,7 +175,7 @@ Metrics Model::Copy::take_metrics() {
 }
 
 Metrics Model::Copy::evaluate(const Batch& batch) {
-  return metrics_of(loss_(outputs(batch, false, 0), batch, std::max<std::size_t>(1, batch.size())));
+  return metrics_of(loss_(outputs(batch, false, 0), batch));
 }
 
 std::vector<float> Model::Copy::predict(const Batch& batch) {
@@ -239,7 +228,27 @@ void Model::add(std::shared_ptr<void> owner, Network network) {
       std::make_unique<Copy>(strategy_.replica(local), std::move(owner), std::move(network)));
 }
 
+Model::Model(std::vector<LayerMaker> layers, std::uint64_t seed) : Model(current_strategy()) {
+  layers_ = std::move(layers);
+  layers_seed_ = seed;
+  if (const Shape sample = input_of(layers_); !sample.empty()) build(sample);
+}
+
+void Model::build(const Shape& sample) {
+  if (!copies_.empty()) return;
+  for (std::size_t i = 0; i < strategy_.local_replicas(); ++i) {
+    add(std::shared_ptr(make_layers(layers_, sample, layers_seed_)));
+  }
+  if (compiled_) start();
+}
+
 Model::Copy& Model::copy_here() const {
+  if (copies_.empty()) {
+    throw TrainerError(
+        "the sizes of the layers are not known yet: begin with input(...), or call build() or "
+        "fit() before",
+        kExitConfiguration);
+  }
   if (in_step()) {
     strategy_.require_own(current_replica(), "a model");
     return *copies_.at(current_replica().local());
@@ -251,11 +260,15 @@ const Network& Model::network() const { return copy_here().network(); }
 
 const Network& Model::copy(std::size_t local) const { return copies_.at(local)->network(); }
 
-Optimizer& Model::optimizer() const { return copies_.front()->optimizer(); }
+Optimizer& Model::optimizer() const {
+  if (optimizer_) return *optimizer_;
+  throw TrainerError("the model has neither loss nor optimiser yet: call compile() before",
+                     kExitConfiguration);
+}
 
 Learner& Model::learner() const {
   Copy& mine = copy_here();
-  (void)mine.optimizer();
+  (void)optimizer();
   return mine;
 }
 
@@ -263,7 +276,7 @@ Dataset Model::shard(const Dataset& data) const {
   return current_replica().shard(data, optimizer().options().accumulate);
 }
 
-void Model::compile(Optimizer& optimizer, const LossFunction& loss,
+void Model::compile(const OptimizerOptions& optimizer, const LossFunction& loss,
                     const std::vector<Metric>& metrics, std::uint64_t seed) {
   strategy_.require_usable("compile()");
   if (const Strategy* const chosen = Scope::innermost();
@@ -271,29 +284,49 @@ void Model::compile(Optimizer& optimizer, const LossFunction& loss,
     refuse_mixed("compile() is called under " + chosen->name() + ", and the model is of " +
                  strategy_.name());
   }
-  if (&optimizer.model() != this) {
-    throw TrainerError("compile() is given the optimiser of another model: give it one of this",
-                       kExitConfiguration);
-  }
-  const LossFunction watched = watching(loss, metrics);
+  compiled_ = {optimizer, watching(loss, metrics), seed};
+  if (!copies_.empty()) start();
+}
+
+void Model::start() {
+  const Scope scope(strategy_);
+  optimizer_.reset();
+  optimizer_ = std::make_unique<Optimizer>(*this, compiled_->options);
   for (std::size_t i = 0; i < copies_.size(); ++i) {
-    copies_[i]->compile(optimizer.of(strategy_.replica(i)), watched, seed);
+    copies_[i]->compile(optimizer_->of(strategy_.replica(i)), compiled_->loss, compiled_->seed);
   }
 }
 
-Optimizer::Optimizer(Model& model, const RuleOptions& rule, const OptimizerOptions& options)
-    : Optimizer(model, model.copy(0), first_replica_of(model), rule, options) {
+Optimizer::Optimizer(Model& model, const OptimizerOptions& options)
+    : Optimizer(model, model.copy(0), first_replica_of(model), options) {
+  model.strategy().optimizers_.push_back(this);
   Strategy& strategy = model.strategy();
   for (std::size_t i = 1; i < strategy.local_replicas(); ++i) {
-    others_.emplace_back(new Optimizer(model, model.copy(i), strategy.replica(i), rule, options));
+    others_.emplace_back(new Optimizer(model, model.copy(i), strategy.replica(i), options));
     if (strategy.shares_variables()) others_.back()->rule_.read_state_of(rule_);
   }
   if (path_->is_served()) return;  // the chief's own count, once it knows what it goes on from
   strategy.run([this](Replica& here) { of(here).broadcast_state(); });
 }
 
+Metrics Replica::minimize(const Loss& loss) {
+  std::vector<Optimizer*> found;
+  for (Optimizer* const one : strategy_.optimizers_) {
+    if (one->of(*this).trains(tape_)) found.push_back(one);
+  }
+  if (found.size() != 1) {
+    throw TrainerError(std::to_string(found.size()) +
+                           " optimisers have parameters that this pass has used: make one, or say "
+                           "which: optimizer.minimize(here, loss)",
+                       kExitConfiguration);
+  }
+  found.front()->minimize(*this, loss);
+  return metrics_of(loss);
+}
+
 FitResult Model::fit(const Dataset& data, const FitOptions& options, const CallbackMaker& callbacks,
                      const Dataset* validation) {
+  build(data.format().shape);
   FitOptions counted = options;
   if (options.first_epoch == 0 && options.first_step == 0) {
     counted.first_epoch += epochs_;
@@ -317,6 +350,7 @@ FitResult Model::fit(const Dataset& data, const FitOptions& options, const Callb
 }
 
 Metrics Model::evaluate(const Dataset& data) {
+  build(data.format().shape);
   return strategy_
       .run([&](Replica& here) {
         return trainer::evaluate(here, learner(), here.shard_to_score(data));
@@ -326,6 +360,7 @@ Metrics Model::evaluate(const Dataset& data) {
 }
 
 Predictions Model::predict(const Dataset& data) {
+  build(data.format().shape);
   const auto parts = strategy_.run(
       [&](Replica& here) { return trainer::predict(here, learner(), here.shard_to_score(data)); });
   Predictions mine;
@@ -336,51 +371,6 @@ Predictions Model::predict(const Dataset& data) {
   const auto samples = strategy_.over_processes("predict/samples", std::move(mine.samples));
   const auto outputs = strategy_.over_processes("predict/outputs", std::move(mine.outputs));
   return in_order(samples, outputs);
-}
-
-Predictions Model::predict(const Array& inputs, std::size_t batch) {
-  const std::size_t samples = inputs.shape.empty() ? 0 : inputs.shape.front();
-  return predict(batches_of(inputs, std::vector<float>(samples), batch));
-}
-
-// Processes with other arrays would each learn a part of their own ones.
-void Model::require_same(const Array& inputs, const std::vector<float>& answers) {
-  if (strategy_.is_served()) {
-    learner().path().alike("arrays", std::to_string(hash_of(inputs.values) ^ hash_of(answers)));
-  }
-  if (strategy_.processes() == 1) return;
-  const std::vector<std::uint64_t> mine{hash_of(inputs.values), hash_of(answers)};
-  const auto all = strategy_.over_processes("arrays", mine);
-  for (std::size_t i = 2; i < all.size(); ++i) {
-    if (all[i] == all[i % 2]) continue;
-    throw AgreedError(std::string("the ") + (i % 2 == 0 ? "inputs" : "answers") + " of process " +
-                          std::to_string(i / 2) + " are others than those of process 0: give " +
-                          "each process the whole, or its own part by distribute_from()",
-                      0, kExitConfiguration);
-  }
-}
-
-Dataset Model::batches_of(const Array& inputs, const std::vector<std::int64_t>& labels,
-                          std::size_t batch) {
-  require_same(inputs, {labels.begin(), labels.end()});
-  const std::int64_t most =
-      labels.empty() ? 0 : std::max<std::int64_t>(0, std::ranges::max(labels));
-  return Dataset::from_arrays(shape_of_one(inputs), inputs.values, labels,
-                              static_cast<std::size_t>(most) + 1)
-      .batch(batch);
-}
-
-Dataset Model::batches_of(const Array& inputs, const std::vector<float>& targets,
-                          std::size_t batch) {
-  require_same(inputs, targets);
-  const Shape one = shape_of_one(inputs);
-  const std::size_t samples = std::max<std::size_t>(1, inputs.shape.front());
-  if (targets.size() % samples != 0) {
-    throw TrainerError("there are " + std::to_string(targets.size()) + " numbers to predict for " +
-                           std::to_string(samples) + " samples: give as many for each",
-                       kExitConfiguration);
-  }
-  return Dataset::from_arrays(one, inputs.values, targets, targets.size() / samples).batch(batch);
 }
 
 }  // namespace ronde::trainer

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <ranges>
 #include <string>
 #include <type_traits>
@@ -18,6 +20,7 @@
 #include "bindings/trainer/fit/strategy/optimizer.h"
 #include "bindings/trainer/fit/strategy/strategy.h"
 #include "bindings/trainer/nn/network.h"
+#include "bindings/trainer/nn/sequence.h"
 
 namespace ronde::trainer {
 
@@ -33,8 +36,9 @@ class Model {
   // for each replica of this process, one after the other on this thread, and makes the same model
   // each time.
   template <typename Maker>
-    requires std::invocable<Maker&> && (!std::same_as<std::remove_cvref_t<Maker>, Model>)
-  explicit Model(Maker&& maker) : Model(current_strategy()) {
+  requires std::invocable<Maker&> &&
+      (!std::same_as<std::remove_cvref_t<Maker>, Model>)explicit Model(Maker&& maker)
+      : Model(current_strategy()) {
     for (std::size_t i = 0; i < strategy_.local_replicas(); ++i) {
       if constexpr (requires { *maker(); }) {
         add(std::shared_ptr(maker()));
@@ -44,6 +48,10 @@ class Model {
       }
     }
   }
+  // Layers one after the other, of which each replica makes its own: now, where input() says the
+  // shape of a sample, else when build() does, or the first data set.
+  explicit Model(std::vector<LayerMaker> layers, std::uint64_t seed = 1);
+  void build(const Shape& sample);
   // One that the program has made, for a strategy with one replica in this process. It must outlive
   // this object.
   template <Trainable M>
@@ -56,7 +64,7 @@ class Model {
   ~Model();
 
   [[nodiscard]] Strategy& strategy() const noexcept { return strategy_; }
-  // What compile() was given.
+  // What compile() has made.
   [[nodiscard]] Optimizer& optimizer() const;
   // In a step: this replica's copy. Throws TrainerError on a replica of another strategy.
   Tensor operator()(const Tensor& input) const { return network()(input); }
@@ -66,9 +74,8 @@ class Model {
   [[nodiscard]] std::string parameter_hash() const { return network().parameter_hash(); }
   [[nodiscard]] const Network& copy(std::size_t local) const;
 
-  // What to train with, and what to watch (metric.h). `seed` is what dropout is drawn from. Throws
-  // TrainerError for an optimiser of another model.
-  void compile(Optimizer& optimizer, const LossFunction& loss,
+  // What to train with, and what to watch (metric.h). `seed` is what dropout is drawn from.
+  void compile(const OptimizerOptions& optimizer, const LossFunction& loss,
                const std::vector<Metric>& metrics = {}, std::uint64_t seed = 1);
   // `data` in batches of all replicas together, and not cut between them: fit/fit.h has the rest.
   // A callback must come from the maker, since each replica calls its own. Epochs are counted from
@@ -104,6 +111,7 @@ class Model {
  private:
   class Copy;
   explicit Model(Strategy& strategy);
+  void start();
   void require_one_replica() const;
   template <typename M>
   void add(std::shared_ptr<M> model) {
@@ -126,6 +134,25 @@ class Model {
   Strategy& strategy_;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::size_t epochs_ = 0;  // of all calls of fit()
+  std::vector<LayerMaker> layers_;
+  std::uint64_t layers_seed_ = 0;
+  // What compile() was given, and what it has made of it once there are copies.
+  struct Compiled {
+    OptimizerOptions options;
+    LossFunction loss;
+    std::uint64_t seed = 0;
+  };
+  std::optional<Compiled> compiled_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+//   Sequential model{dense(128, relu), dense(10)};
+//   model.compile(adam(0.001), classification_loss, {"accuracy"});
+//   model.fit(data, {.epochs = 5});
+class Sequential : public Model {
+ public:
+  Sequential(std::initializer_list<LayerMaker> layers, std::uint64_t seed = 1)
+      : Model(std::vector(layers), seed) {}
 };
 
 }  // namespace ronde::trainer

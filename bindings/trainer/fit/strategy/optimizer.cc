@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "bindings/trainer/fit/strategy/strategy.h"
@@ -89,14 +88,14 @@ class Optimizer::Board {
 };
 
 Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
-                     const RuleOptions& rule, const OptimizerOptions& options)
+                     const OptimizerOptions& options)
     : model_(model),
       here_(here),
       parameters_(copy.parameters()),
       statistics_(copy.statistics()),
       sums_statistics_(std::ranges::any_of(statistics_, &StateTensor::of_all_ranks)),
       options_(checked(options, here.strategy())),
-      rule_(rule, parameters_),
+      rule_(options.rule, parameters_),
       used_(parameters_.size(), 0),
       in_pass_(parameters_.size(), 0),
       check_every_(check_interval()) {
@@ -108,11 +107,11 @@ Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
     ids_.emplace(parameter, gradients_.size());
     gradients_.push_back(parameter->gradient().data());
   }
-  path_ = here.strategy().gradient_path(here, copy, rule, rule_, options_);
+  path_ = here.strategy().gradient_path(here, copy, rule_, options_);
   keep_statistics();
 }
 
-Optimizer::~Optimizer() = default;
+Optimizer::~Optimizer() { std::erase(here_.strategy().optimizers_, this); }
 
 Optimizer& Optimizer::of(const Replica& here) {
   here_.strategy().require_own(here, "an optimiser");
@@ -122,7 +121,12 @@ Optimizer& Optimizer::of(const Replica& here) {
 StepResult Optimizer::minimize(Replica& here, const Loss& loss) {
   Optimizer& mine = of(here);
   mine.backward(here.tape(), loss);
-  return mine.step();
+  return mine.passes_ < options_.accumulate ? StepResult() : mine.step();
+}
+
+bool Optimizer::trains(const Tape& tape) const {
+  const auto own = [this](const Parameter* one) { return ids_.contains(one); };
+  return std::ranges::any_of(tape.used_parameters(), own);
 }
 
 void Optimizer::broadcast_state(int root) {

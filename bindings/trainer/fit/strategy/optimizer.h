@@ -49,12 +49,11 @@ struct StepResult {
   double norm = 0.0;  // of the summed gradient, before it was clipped
 };
 
-//   Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam},
-//                  {.schedule = {.learning_rate = 0.001}, .accumulate = 2});
+//   Optimizer optimizer(model, adam(0.001));  // or any OptimizerOptions, as {.accumulate = 2}
 //   for each step, on each replica:
 //     for each of the `accumulate` micro-batches:
-//       tape.begin(...); adam.of(here).backward(tape, softmax_cross_entropy(model(...), ...));
-//     adam.of(here).step();
+//       tape.begin(...); optimizer.of(here).backward(tape, softmax_cross_entropy(...));
+//     optimizer.of(here).step();
 //
 // The object that a program makes is that of its first replica, and has one for each other replica
 // of the process; `of` gives a replica's own. Where there is one alone, it is this.
@@ -86,7 +85,7 @@ class Optimizer {
   // Gives every replica the chief's parameters. Throws TrainerError where the model was made under
   // another strategy than the current one, and for options that make no sense; with
   // Gradients::kBoard RONDE_OUT_OF_MEMORY where the board has no room for them.
-  Optimizer(Model& model, const RuleOptions& rule, const OptimizerOptions& options = {});
+  Optimizer(Model& model, const OptimizerOptions& options);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
   ~Optimizer();
@@ -94,8 +93,12 @@ class Optimizer {
   [[nodiscard]] const Model& model() const noexcept { return model_; }
   // Throws TrainerError on a replica of another strategy.
   [[nodiscard]] Optimizer& of(const Replica& here);
-  // In a step: goes back over the pass, waits for the sums, and updates.
+  // In a step: goes back over the pass, and after as many as are accumulated, waits for the sums
+  // and updates. Replica::minimize() finds the optimiser.
   StepResult minimize(Replica& here, const Loss& loss);
+
+  // Whether the pass has used parameters of this.
+  [[nodiscard]] bool trains(const Tape& tape) const;
 
   // Every rank gets from `root` the parameters, the optimiser's state, the statistics and both
   // counters of steps. All ranks call it, between steps.
@@ -158,7 +161,7 @@ class Optimizer {
   [[nodiscard]] AveragerStatistics averaging() const { return path_->averaging(); }
 
  private:
-  Optimizer(const Model& model, const Network& copy, Replica& here, const RuleOptions& rule,
+  Optimizer(const Model& model, const Network& copy, Replica& here,
             const OptimizerOptions& options);
   class Board;
   using Id = std::size_t;  // the parameter's place among parameters_

@@ -4,7 +4,7 @@
 //
 //   Mirrored strategy(2);
 //   const Scope scope(strategy);
-//   Model model([] { return make_mlp(784, 128, 10, 1); });
+//   Sequential model{dense(128, relu), dense(10)};
 //
 // All throw TrainerError for what cannot be, and ronde::Error where the job cannot begin.
 #pragma once

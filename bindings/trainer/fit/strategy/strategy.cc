@@ -51,6 +51,16 @@ Replica::Replica(Strategy& strategy, std::size_t local, Engine engine)
       shares_memory_(strategy.shares_variables()),
       is_chief_(rank_ == 0 && strategy.parts_.is_chief) {}
 
+Part Replica::begin(const StepBatch& batch) {
+  const Batch& part = batch.parts.front();
+  tape_.begin({.epoch = batch.epoch,
+               .samples = part.samples,
+               .repetitions = part.repetitions,
+               .global_batch = batch.global_size});
+  return {tape_.borrow(part.shape, part.inputs), part.labels, part.targets, part.samples,
+          batch.global_size};
+}
+
 Dataset Replica::shard_to_score(const Dataset& data) const {
   return strategy_.is_served() ? data.shard(0, 1) : shard(data);
 }
@@ -192,7 +202,6 @@ void Strategy::require_own(const Replica& here, const char* what) const {
 }
 
 std::unique_ptr<GradientPath> Strategy::gradient_path(Replica& here, const Network& model,
-                                                      const RuleOptions& /*how*/,
                                                       UpdateRule& /*rule*/,
                                                       const OptimizerOptions& options) {
   if (!parts_.cross_device) {
@@ -314,12 +323,14 @@ Array Strategy::gather(const PerReplica<Array>& values, std::size_t axis) {
 }
 
 Loss compute_average_loss(const Tensor& per_example, std::size_t global_batch) {
-  if (global_batch == 0) throw TrainerError("compute_average_loss: the global batch is 0");
   Loss loss;
-  loss.value = sum(per_example) * (1.0F / static_cast<float>(global_batch));
+  loss.global_batch = global_batch != 0 ? global_batch : per_example.tape().pass().global_batch;
+  loss.value = sum(per_example);
+  if (loss.global_batch != 0) {
+    loss.value = loss.value * (1.0F / static_cast<float>(loss.global_batch));
+  }
   for (const float one : per_example.values()) loss.sum += one;
   loss.samples = per_example.shape().empty() ? 1 : per_example.side(0);
-  loss.global_batch = global_batch;
   return loss;
 }
 

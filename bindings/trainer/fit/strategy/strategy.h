@@ -31,6 +31,8 @@
 
 namespace ronde::trainer {
 
+class Optimizer;
+
 // The replica whose thread this is. Throws TrainerError outside of Strategy::run(); in_step() says
 // whether that is so.
 [[nodiscard]] bool in_step() noexcept;
@@ -84,18 +86,21 @@ class Strategy {
   [[nodiscard]] bool is_chief() const { return replicas_.front()->is_chief(); }
 
   // Calls step(Replica&, value...) on all replicas of this process at once, each with its
-  // own value of each argument, and returns what they return. All processes call it.
-  //   const auto losses = strategy.run([&](Replica& here, const StepBatch& batch) {...},
-  //                                    batch);
+  // own value of each argument, and returns what they return. All processes call it. Of a batch
+  // that distribute() has cut, a step is given its Part.
+  //   const auto sums = strategy.run([&](Replica& here, const Part& batch) {
+  //     return here.minimize(softmax_cross_entropy(model(batch.inputs), batch.labels)); }, batch);
   template <typename Step, typename... Values>
   auto run(Step&& step, const PerReplica<Values>&... values) {
-    using Result = std::invoke_result_t<Step&, Replica&, const Values&...>;
+    using Result = std::invoke_result_t<Step&, Replica&,
+                                        decltype(given(std::declval<Replica&>(),
+                                                       std::declval<const Values&>()))...>;
     if constexpr (std::is_void_v<Result>) {
-      on_replicas([&](Replica& here) { step(here, values[here.local()]...); });
+      on_replicas([&](Replica& here) { step(here, given(here, values[here.local()])...); });
     } else {
       std::vector<std::optional<Result>> results(local_replicas());
       on_replicas([&](Replica& here) {
-        results[here.local()].emplace(step(here, values[here.local()]...));
+        results[here.local()].emplace(step(here, given(here, values[here.local()])...));
       });
       std::vector<Result> all;
       all.reserve(results.size());
@@ -138,8 +143,7 @@ class Strategy {
   [[nodiscard]] bool only_evaluates() const noexcept { return parts_.only_evaluates; }
   // The way of a replica's gradients: the engine sums them, or else the CrossDeviceOps.
   [[nodiscard]] virtual std::unique_ptr<GradientPath> gradient_path(
-      Replica& here, const Network& model, const RuleOptions& how, UpdateRule& rule,
-      const OptimizerOptions& options);
+      Replica& here, const Network& model, UpdateRule& rule, const OptimizerOptions& options);
   // Collective, at the end of a program: nobody leaves before what the others need is done.
   virtual void finish() {}
   // In place of that where this process ends with an error: tells processes that would wait for it.
@@ -192,6 +196,15 @@ class Strategy {
 
  private:
   friend class Replica;
+  friend class Optimizer;
+  template <typename Value>
+  static const Value& given(Replica& /*here*/, const Value& value) {
+    return value;
+  }
+  static Part given(Replica& here, const StepBatch& batch) { return here.begin(batch); }
+  static Part given(Replica& here, const std::reference_wrapper<const StepBatch>& batch) {
+    return here.begin(batch);
+  }
   void on_replicas(const std::function<void(Replica&)>& body);
   void end_replica(Replica& replica) const;
   [[nodiscard]] std::vector<Array> everywhere(const PerReplica<Array>& values,
@@ -204,13 +217,13 @@ class Strategy {
   std::size_t size_ = 0;
   std::string ended_;  // by which error; empty: it has not
   std::vector<std::unique_ptr<Replica>> replicas_;
+  std::vector<Optimizer*> optimizers_;               // that live now
   std::vector<std::span<Parameter* const>> summed_;  // of each replica, for cross_device
   ReplicaThreads threads_;
 };
 
-// The mean over the global batch of a loss of each sample ({samples}): what each replica hands to
-// Optimizer::minimize(), so that gradients are summed over the replicas.
-[[nodiscard]] Loss compute_average_loss(const Tensor& per_example, std::size_t global_batch);
+// Of a loss of each sample ({samples}), which is divided as those of losses.h are.
+[[nodiscard]] Loss compute_average_loss(const Tensor& per_example, std::size_t global_batch = 0);
 // A regularisation that every replica computes from the same parameters counts once: divided by the
 // replicas in sync. Add it to Loss::value.
 [[nodiscard]] Tensor scale_regularisation(const Tensor& regularisation);

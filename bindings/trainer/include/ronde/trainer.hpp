@@ -30,6 +30,7 @@
 #include "bindings/trainer/nn/layers.h"
 #include "bindings/trainer/nn/models.h"
 #include "bindings/trainer/nn/network.h"
+#include "bindings/trainer/nn/sequence.h"
 #include "bindings/trainer/optim/schedule.h"
 #include "bindings/trainer/optim/update_rule.h"
 #include "bindings/trainer/tensor/errors.h"

@@ -36,13 +36,13 @@ std::string text_of_list(const std::vector<std::uint64_t>& numbers) {
 class Served final : public GradientPath {
  public:
   Served(std::shared_ptr<ServedJob> job, std::vector<Parameter*> parameters,
-         std::vector<StateTensor> statistics, const RuleOptions& how, UpdateRule& optimizer,
-         double clip)
+         std::vector<StateTensor> statistics, UpdateRule& optimizer,
+         const OptimizerOptions& options)
       : job_(std::move(job)), parameters_(std::move(parameters)), options_(job_->options.servers) {
     options_.statistics = std::move(statistics);
-    options_.optimizer = how;
+    options_.optimizer = options.rule;
     options_.mirror = &optimizer;
-    options_.clip = job_->in_sync() ? clip : 0.0;
+    options_.clip = job_->in_sync() ? options.clip_norm : 0.0;
     options_.say = or_stdout(options_.say);
   }
 
@@ -349,10 +349,10 @@ class Served final : public GradientPath {
 }  // namespace
 
 std::unique_ptr<GradientPath> make_served_path(std::shared_ptr<ServedJob> job, const Network& model,
-                                               const RuleOptions& how, UpdateRule& optimizer,
-                                               double clip) {
-  return std::make_unique<Served>(std::move(job), model.parameters(), model.statistics(), how,
-                                  optimizer, clip);
+                                               UpdateRule& optimizer,
+                                               const OptimizerOptions& options) {
+  return std::make_unique<Served>(std::move(job), model.parameters(), model.statistics(), optimizer,
+                                  options);
 }
 
 }  // namespace ronde::trainer::server

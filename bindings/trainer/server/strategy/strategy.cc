@@ -62,7 +62,6 @@ ParameterServer::~ParameterServer() = default;
 
 std::unique_ptr<GradientPath> ParameterServer::gradient_path(Replica& /*here*/,
                                                              const Network& model,
-                                                             const RuleOptions& how,
                                                              UpdateRule& optimizer,
                                                              const OptimizerOptions& options) {
   if (job_->servers != nullptr) {
@@ -75,7 +74,7 @@ std::unique_ptr<GradientPath> ParameterServer::gradient_path(Replica& /*here*/,
         "--accumulate is for workers that read their data: with --feed chief use a smaller batch",
         kExitConfiguration);
   }
-  return server::make_served_path(job_, model, how, optimizer, options.clip_norm);
+  return server::make_served_path(job_, model, optimizer, options);
 }
 
 void ParameterServer::finish() {

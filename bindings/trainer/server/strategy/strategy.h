@@ -33,8 +33,8 @@ struct ServedJob {
 // All must outlive the path.
 [[nodiscard]] std::unique_ptr<GradientPath> make_served_path(std::shared_ptr<ServedJob> job,
                                                              const Network& model,
-                                                             const RuleOptions& how,
-                                                             UpdateRule& optimizer, double clip);
+                                                             UpdateRule& optimizer,
+                                                             const OptimizerOptions& options);
 // Throws TrainerError for tasks and options that do not fit together.
 void check_tasks(const Tasks& tasks, const ServedOptions& options);
 
@@ -51,7 +51,7 @@ class ParameterServer final : public Strategy {
   ~ParameterServer() override;
 
   [[nodiscard]] std::unique_ptr<GradientPath> gradient_path(
-      Replica& here, const Network& model, const RuleOptions& how, UpdateRule& rule,
+      Replica& here, const Network& model, UpdateRule& rule,
       const OptimizerOptions& options) override;
   // The chief closes the job once all other tasks are here, or gone; the others wait for that.
   // Throws TrainerError if the chief is silent until the deadline.

@@ -61,9 +61,9 @@ TEST(FitModels, RanksGiveTheBitsOfOneRankThatAccumulatesForACnn) {
 TEST(FitModels, RanksGiveTheBitsOfOneRankThatAccumulatesWithDropout) {
   ToyTraining training;
   training.model = [](std::uint64_t seed, int) {
-    auto model = std::make_unique<Sequential>();
+    auto model = std::make_unique<Layers>();
     model->add<Linear>("fc1", kFeatures, 12U, Initialization::kHe, seed);
-    model->add<Relu>();
+    model->add<Applied>(relu);
     model->add<Dropout>("drop", 0.3);
     model->add<Linear>("fc2", 12U, kClasses, Initialization::kGlorot, seed);
     return model;
@@ -162,9 +162,9 @@ std::string error_of_swallowed_nan(int bad_rank) {
   ToyTraining training{.ranks = 2};
   training.loss = [bad_rank](int rank) {
     const float factor = rank == bad_rank ? std::numeric_limits<float>::quiet_NaN() : 1.0F;
-    return [factor](const Tensor& outputs, const Batch&, std::size_t global) {
+    return [factor](const Tensor& outputs, const Batch&) {
       const std::vector<float> targets(outputs.size(), 1.0F);
-      return mean_squared_error(relu(outputs * factor), targets, global);
+      return mean_squared_error(relu(outputs * factor), targets);
     };
   };
   try {

@@ -116,7 +116,7 @@ std::vector<std::string> errors_of(int ranks, const MakeModel& make_model) {
 
 TEST(Fit, AModelThatDoesNotFitNamesBothLayers) {
   const auto errors = errors_of(2, [](int) {
-    auto model = std::make_unique<Sequential>();
+    auto model = std::make_unique<Layers>();
     model->add<Linear>("fc1", kFeatures, 12U, Initialization::kHe, 1U);
     model->add<Linear>("fc2", 13U, kClasses, Initialization::kGlorot, 1U);
     return model;

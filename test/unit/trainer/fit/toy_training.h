@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <ronde/ronde.hpp>
 #include <string>
 #include <vector>
@@ -32,7 +31,7 @@ struct ToyTraining {
   std::size_t most_steps = 0;
   std::vector<Callback*> callbacks{};  // of rank 0
   // The model and its data; empty: an MLP over toy_data().
-  std::function<std::unique_ptr<Sequential>(std::uint64_t seed, int rank)> model{};
+  std::function<std::unique_ptr<Layers>(std::uint64_t seed, int rank)> model{};
   std::function<Images(std::size_t samples, std::uint64_t seed)> images{};
   ImageShape shape = ImageShape::kFlat;
   std::size_t samples = 205;
@@ -47,12 +46,11 @@ struct ToyTraining {
 struct ToyRank {
   template <typename M>
   ToyRank(const LocalJob& job, int rank, M& own) : strategy(job, rank), model(own) {
-    model.compile(sgd, classification_loss);
+    model.compile({}, classification_loss);
   }
   JobRank strategy;
   Replica& here = strategy.here();
   Model model;
-  Optimizer sgd{model, {}};
 };
 
 struct ToyOutcome {
@@ -80,13 +78,13 @@ inline void run_toy_rank(const ToyTraining& training, const LocalJob& job, int r
         .shard(static_cast<std::size_t>(rank), static_cast<std::size_t>(training.ranks), parts);
   };
   Model model(*network);
-  std::optional<Optimizer> optimizer;
   std::unique_ptr<Learner> own;
   if (training.learner) {
     own = training.learner(strategy.engine(), *network, train, test);
   } else {
-    optimizer.emplace(model, training.rule, training.optimizer);
-    model.compile(*optimizer, training.loss ? training.loss(rank) : classification_loss, {}, 5);
+    OptimizerOptions options = training.optimizer;
+    options.rule = training.rule;
+    model.compile(options, training.loss ? training.loss(rank) : classification_loss, {}, 5);
   }
   Learner& learner = own ? *own : model.learner();
   FitOptions options;
@@ -100,7 +98,6 @@ inline void run_toy_rank(const ToyTraining& training, const LocalJob& job, int r
   const Metrics tested = evaluate(replica, learner, mine_of_test);
   const std::string hash = learner.parameter_hash();
   own.reset();
-  optimizer.reset();
   strategy.engine().close();
   const std::lock_guard lock(mutex);
   outcome.hashes.push_back(hash);

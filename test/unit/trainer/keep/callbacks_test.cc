@@ -78,7 +78,7 @@ TEST(ScaleLearningRateCallback, MultipliesTheScheduleByTheFactorOfTheEpoch) {
     Toy toy;
     JobRank strategy(job, rank);
     Model model(toy);
-    Optimizer optimizer(model, {}, {.schedule = {.learning_rate = 0.5}});
+    Optimizer optimizer(model, {.schedule = {.learning_rate = 0.5}});
     Tape& tape = strategy.here().tape();
     ScaleLearningRate scale(
         optimizer, [](std::size_t epoch) { return 1.0 / static_cast<double>(1 + 3 * epoch); });

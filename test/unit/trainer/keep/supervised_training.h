@@ -104,15 +104,15 @@ class SupervisedRank {
                             training_.seed + static_cast<std::uint64_t>(rank_));
     if (training_.batch_norm) network->add<BatchNorm>("norm", kClasses);
     Model model(*network);
-    Optimizer adam(model, {.kind = RuleOptions::Kind::kAdam},
-                   {.schedule = {.kind = ScheduleOptions::Kind::kLinear,
-                                 .learning_rate = training_.learning_rate,
-                                 .total = training_.schedule_steps}});
-    model.compile(adam, classification_loss, {}, 5);
+    model.compile({.rule = {.kind = RuleOptions::Kind::kAdam},
+                   .schedule = {.kind = ScheduleOptions::Kind::kLinear,
+                                .learning_rate = training_.learning_rate,
+                                .total = training_.schedule_steps}},
+                  classification_loss, {}, 5);
     SupervisorOptions options = training_.supervisor;
     options.say = say();
     if (training_.options_of_rank) training_.options_of_rank(options, rank_);
-    Supervisor supervisor(here_, adam, options);
+    Supervisor supervisor(here_, model.optimizer(), options);
     supervisor.managed_session([&] { body(supervisor, model.learner()); });
     const std::lock_guard lock(mutex_);
     outcome_.exit_codes[static_cast<std::size_t>(rank_)] = supervisor.exit_code();
@@ -122,7 +122,7 @@ class SupervisedRank {
     outcome_.epochs.push_back(supervisor.epoch());
     auto& tensors = outcome_.tensors;
     tensors.insert(rank_ == 0 ? tensors.begin() : tensors.end(),
-                   all_tensors(model.network(), adam.rule()));
+                   all_tensors(model.network(), model.optimizer().rule()));
   }
 
  private:

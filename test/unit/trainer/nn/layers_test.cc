@@ -151,7 +151,7 @@ TEST(Models, NoSamplesGiveGradientsOfZeros) {
 }
 
 TEST(Network, RefusesNamesThatAreThereTwice) {
-  Sequential model;
+  Layers model;
   model.add<Linear>("fc", 2U, 2U, Initialization::kHe, 1U);
   model.add<Linear>("fc", 2U, 2U, Initialization::kHe, 1U);
   EXPECT_THROW(Network{model}, TrainerError);
@@ -168,9 +168,9 @@ TEST(Network, HashesTheBytesOfAllParameters) {
 }
 
 TEST(Layers, ShapesThatDoNotFitNameBothLayers) {
-  Sequential model;
+  Layers model;
   model.add<Linear>("fc1", 6U, 5U, Initialization::kHe, 1U);
-  model.add<Relu>();
+  model.add<Applied>(relu);
   model.add<Linear>("fc2", 4U, 2U, Initialization::kHe, 1U);
   Tape tape;
   try {

@@ -65,7 +65,7 @@ struct Rank {
     make(options);
   }
   void make(const OptimizerOptions& options) {
-    optimizer = std::make_unique<Optimizer>(under, RuleOptions{}, options);
+    optimizer = std::make_unique<Optimizer>(under, options);
   }
   void backward(std::vector<float> by_a, std::vector<float> by_b = {}) {
     optimizer->backward(model.tape, model.loss(std::move(by_a), std::move(by_b)));
@@ -286,7 +286,7 @@ TEST(OptimizerStep, BroadcastsTheWholeState) {
     std::vector<float>& means = model.means;
     JobRank strategy(job, number);
     Model under(model);
-    Optimizer optimizer(under, {.kind = RuleOptions::Kind::kAdam});
+    Optimizer optimizer(under, adam(0.01));
     UpdateRule& adam = optimizer.rule();
     std::ranges::fill(means, own);
     std::ranges::fill(model.a.value(), own);
@@ -347,7 +347,7 @@ TEST(OptimizerStep, ParameterThatIsNotTheOptimisersIsLeftAlone) {
     } model;
     const JobRank strategy(job, number);
     Model under(model);
-    Optimizer optimizer(under, {}, {.part_of_model = true});
+    Optimizer optimizer(under, {.part_of_model = true});
     optimizer.backward(model.tape, model.loss({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F}));
     optimizer.step();
     EXPECT_THAT(model.a.value(), Each(0.0F));
@@ -364,7 +364,7 @@ TEST(OptimizerStep, AbandonedStepLeavesNothingInFlight) {
       const auto abandon = [&] {
         Pair model;
         Model under(model);
-        Optimizer optimizer(under, {}, {.gradients = where, .bucket_bytes = 0});
+        Optimizer optimizer(under, {.gradients = where, .bucket_bytes = 0});
         optimizer.backward(model.tape, model.loss({1.0F, 1.0F, 1.0F}, {1.0F, 1.0F}));
         throw std::runtime_error("the user has had enough");
       };

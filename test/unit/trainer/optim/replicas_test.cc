@@ -101,7 +101,7 @@ std::vector<std::string> run_job(std::uint64_t steps, const std::function<void(J
     job.rank = rank;
     JobRank strategy(local, rank);
     Model model(job);
-    Optimizer optimizer(model, {.kind = RuleOptions::Kind::kAdam});
+    Optimizer optimizer(model, adam(0.01));
     job.adam = &optimizer.rule();
     Tape& tape = strategy.here().tape();
     for (job.step = 1; job.step <= steps; ++job.step) {
@@ -161,10 +161,10 @@ class Watched final : public JobRank {
  public:
   Watched(const LocalJob& job, int rank, std::latch& read) : JobRank(job, rank), read_(read) {}
   [[nodiscard]] std::unique_ptr<GradientPath> gradient_path(
-      Replica& here, const Network& model, const RuleOptions& how, UpdateRule& rule,
+      Replica& here, const Network& model, UpdateRule& rule,
       const OptimizerOptions& options) override {
     read_.count_down();
-    return Strategy::gradient_path(here, model, how, rule, options);
+    return Strategy::gradient_path(here, model, rule, options);
   }
 
  private:
@@ -202,11 +202,19 @@ std::vector<std::string> run_shares(const std::function<Samples(int)>& share, st
 TEST(Samples, ThatSeveralRanksTakeAreCountedInTheFirstStep) {
   const auto half = [](int rank) { return Samples{0, 6}.part(static_cast<std::size_t>(rank), 2); };
   EXPECT_THAT(run_shares(half, 6), Each("none"));
-  EXPECT_THAT(run_shares([](int) { return Samples{0, 6}; }, 6),
+  EXPECT_THAT(run_shares(
+                  [](int) {
+                    return Samples{0, 6};
+                  },
+                  6),
               Each(AllOf(HasSubstr("the 2 ranks have taken 12 samples together"),
                          HasSubstr("6 of 6 on ranks 0, 1"), HasSubstr("shard(rank, ranks)"))));
   EXPECT_THAT(run_shares(half, 12), Each(HasSubstr("taken 6 samples"))) << "some are nobody's";
-  EXPECT_THAT(run_shares([](int rank) { return rank == 0 ? Samples{0, 6} : Samples{}; }, 6),
+  EXPECT_THAT(run_shares(
+                  [](int rank) {
+                    return rank == 0 ? Samples{0, 6} : Samples{};
+                  },
+                  6),
               Each("none"));
 }
 
@@ -219,7 +227,7 @@ TEST(Listed, WhatAPassUsesAndTheOptimiserDoesNotKnowIsRefused) {
     Model model(toy);
     Tape& tape = strategy.here().tape();
     const auto error_with = [&](const OptimizerOptions& options) {
-      Optimizer optimizer(model, {}, options);
+      Optimizer optimizer(model, options);
       return error_of([&] { optimizer.backward(tape, toy.loss(tape, {0, 2}, 2, false)); });
     };
     EXPECT_THAT(error_with({}), AllOf(HasSubstr("toy/shift"),
@@ -273,8 +281,7 @@ TEST(Board, AnOptimiserThatReplacesAnotherKeepsTheRanksTogether) {
     const JobRank strategy(job, rank);
     Model model(toy);
     const auto make = [&] {
-      return std::make_unique<Optimizer>(model, RuleOptions{},
-                                         OptimizerOptions{.gradients = Gradients::kBoard});
+      return std::make_unique<Optimizer>(model, OptimizerOptions{.gradients = Gradients::kBoard});
     };
     auto optimizer = make();
     step_of(*optimizer, toy, rank);
@@ -291,7 +298,7 @@ TEST(Board, AnOptimiserWhoseGradientsHaveMovedIsRefused) {
     const JobRank strategy(job, rank);
     Model model(toy);
     Optimizer plain(model, {});
-    const Optimizer board(model, {}, {.gradients = Gradients::kBoard});
+    const Optimizer board(model, {.gradients = Gradients::kBoard});
     EXPECT_THAT(error_of([&] { step_of(plain, toy, rank); }),
                 HasSubstr("the gradient of toy/scale lies elsewhere"));
   });

@@ -143,7 +143,7 @@ Bits sums_of(int ranks, const OptimizerOptions& options, std::size_t size) {
     Parameter& parameter = large.parameter;
     JobRank strategy(job, rank);
     Model model(large);
-    Optimizer optimizer(model, {}, options);
+    Optimizer optimizer(model, options);
     Tape& tape = strategy.here().tape();
     const std::uint64_t first = static_cast<std::uint64_t>(rank) * options.accumulate;
     for (std::uint64_t part = first; part < first + options.accumulate; ++part) {

@@ -108,7 +108,9 @@ inline std::vector<std::vector<std::uint32_t>> train(const Training& training) {
     Toy toy;
     JobRank strategy(job, rank);
     Model model(toy);
-    Optimizer optimizer(model, training.optimizer, training.options);
+    OptimizerOptions options = training.options;
+    options.rule = training.optimizer;
+    Optimizer optimizer(model, options);
     Tape& tape = strategy.here().tape();
     std::size_t first = 0;
     for (const std::size_t size : training.batches) {

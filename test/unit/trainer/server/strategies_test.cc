@@ -71,12 +71,10 @@ void walk(const Program& program) {
 }
 
 struct Made {
-  explicit Made(const OptimizerOptions& options = kToyOptions)
-      : model(toy_network), sgd(model, kToyOptimizer, options) {
-    model.compile(sgd, classification_loss, {"accuracy"});
+  explicit Made(const OptimizerOptions& options = kToyOptions) : model(toy_network) {
+    model.compile(options, classification_loss, {"accuracy"});
   }
   Model model;
-  Optimizer sgd;
 };
 
 // A worker of an asynchronous job takes as many steps as the others leave it.
@@ -120,8 +118,8 @@ std::string looped(Strategy& strategy) {
     sums.push_back(0.0);
     for (const DistributedBatch& batch : strategy.distribute(toy_batches()).epoch(epoch)) {
       const auto losses = strategy.run(
-          [&](Replica& here, const StepBatch& mine) {
-            return toy_step(here, made.model, made.sgd, mine);
+          [&](Replica& here, const Part& mine) {
+            return toy_step(here, made.model, made.model.optimizer(), mine);
           },
           batch);
       sums.back() += strategy.reduce(ReduceOp::kSum, losses);
@@ -152,8 +150,7 @@ TEST(EveryStrategy, LearnsToTellTheClassesApart) {
 TEST(EveryStrategy, PredictsInTheDataSetsOrder) {
   walk([](Strategy&) {
     Model model([] { return Linear("dense", 1, 1, Initialization::kGlorot, 3); });
-    Optimizer sgd(model, {}, kToyOptions);
-    model.compile(sgd, regression_loss);
+    model.compile(kPlainOptions, regression_loss);
     std::vector<float> inputs;
     for (int i = 0; i < 23; ++i) inputs.push_back(static_cast<float>(i));
     const std::vector<float> targets(inputs.size(), 0.0F);
@@ -172,14 +169,13 @@ TEST(EveryStrategy, PredictsInTheDataSetsOrder) {
 TEST(EveryStrategy, Normalises) {
   walk([](Strategy&) {
     Model model([] {
-      auto network = std::make_unique<Sequential>();
+      auto network = std::make_unique<Layers>();
       network->add<Linear>("first", kFeatures, 8, Initialization::kHe, 3);
       network->add<BatchNorm>("norm", 8);
       network->add<Linear>("last", 8, kClasses, Initialization::kGlorot, 3);
       return network;
     });
-    Optimizer sgd(model, kToyOptimizer, kToyOptions);
-    model.compile(sgd, classification_loss);
+    model.compile(kToyOptions, classification_loss);
     model.fit(toy_batches(200, 20), {.epochs = 4});
     const Metrics scored = model.evaluate(toy_batches());
     EXPECT_GT(scored.accuracy(), 0.5);

@@ -27,8 +27,7 @@ std::string hash_after(bool fed, const std::string& mode) {
   job.tasks.servers.mode = mode_of(mode);
   return run_served(job, [](Strategy&) {
     Model model([] { return Linear("line", 1, 1, Initialization::kGlorot, 1); });
-    Optimizer sgd(model, {}, {.schedule = {.learning_rate = 0.05}});
-    model.compile(sgd, regression_loss);
+    model.compile({.schedule = {.learning_rate = 0.05}}, regression_loss);
     // Five samples in batches of four: of every second batch one worker has none.
     const Dataset five =
         Dataset::from_arrays({1}, {1, 2, 3, 4, 5}, std::vector<float>{1, 3, 2, 5, 4});
@@ -65,8 +64,7 @@ double seconds_beside_a_late_worker(const std::string& mode) {
     const bool chief = strategy.is_chief();
     if (!chief) std::this_thread::sleep_for(kPause);
     Model model(toy_network);
-    Optimizer sgd(model, kToyOptimizer, kToyOptions);
-    model.compile(sgd, classification_loss);
+    model.compile(kToyOptions, classification_loss);
     const FitResult fitted = model.fit(toy_batches(), {.most_steps = 30}, [&](const auto&) {
       std::vector<std::unique_ptr<Callback>> all;
       if (!chief) all.push_back(std::make_unique<PauseAfterTheLastStep>(30));
@@ -97,14 +95,13 @@ std::map<std::string, std::string> errors_where_one_fails(ServedJobOptions job, 
   (void)run_served(job, [&](Strategy& strategy) {
     const bool fails = strategy.is_chief() == chief_fails;
     Model model(toy_network);
-    Optimizer sgd(model, kToyOptimizer, kToyOptions);
     int losses = 0;
-    const auto loss = [&, fails](const Tensor& outputs, const Batch& batch, std::size_t of) {
+    const auto loss = [&, fails](const Tensor& outputs, const Batch& batch) {
       // The first one is of the trial of shapes.
       if (fails && ++losses > 24) throw TrainerError("this sample cannot be read", 78);
-      return classification_loss(outputs, batch, of);
+      return classification_loss(outputs, batch);
     };
-    model.compile(sgd, loss);
+    model.compile(kToyOptions, loss);
     (void)model.fit(toy_batches(), {.epochs = 2});
     return std::string("done");
   });

@@ -56,11 +56,11 @@ TEST_P(MetricsUnder, AreWatchedByName) {
   const auto strategy = GetParam().make();
   const Scope scope(*strategy);
   Model model(toy_network);
-  Optimizer sgd(model, kToyOptimizer, kToyOptions);
   const Metric::Sum labels = [](const Tensor&, const Batch& batch) {
     return std::accumulate(batch.labels.begin(), batch.labels.end(), 0.0);
   };
-  model.compile(sgd, classification_loss, {"accuracy", "top_2_accuracy", {"label", labels}});
+  model.compile(kToyOptions, classification_loss,
+                {"accuracy", "top_2_accuracy", {"label", labels}});
   const Arrays data = toy_arrays(53);
   const double expected = mean_label(data.labels);
   const Metrics fitted = model.fit(data.inputs, data.labels, 10).training;
@@ -90,8 +90,7 @@ TEST(Metrics, AreLoggedByName) {
   Mirrored strategy(2);
   const Scope scope(strategy);
   Model model(toy_network);
-  Optimizer sgd(model, kToyOptimizer, kToyOptions);
-  model.compile(sgd, classification_loss, {"top_2_accuracy"});
+  model.compile(kToyOptions, classification_loss, {"top_2_accuracy"});
   const Dataset validation = toy_batches(20);
   const CallbackMaker logs = [&](Replica& here) {
     std::vector<std::unique_ptr<Callback>> mine;
@@ -110,8 +109,7 @@ TEST(Metrics, OfARegression) {
   Mirrored strategy(2);
   const Scope scope(strategy);
   Model model([] { return Linear("dense", 1, 2, Initialization::kGlorot, 3); });
-  Optimizer sgd(model, {}, kToyOptions);
-  model.compile(sgd, regression_loss, {"mean_absolute_error"});
+  model.compile(kPlainOptions, regression_loss, {"mean_absolute_error"});
   const Array inputs{{3, 1}, {0, 0, 0}};  // the outputs are 0
   const std::vector<float> targets{1, -2, 3, 0, 0, 6};
   EXPECT_DOUBLE_EQ(model.evaluate(inputs, targets, 3).mean("mean_absolute_error"), 2.0);
@@ -126,12 +124,12 @@ TEST(Metrics, AreRefusedInALine) {
   EXPECT_THAT(error_of([&] { const Metric empty("own", none); }), HasSubstr("empty function"));
   EXPECT_THAT(error_of([&] { const Metric taken("loss", one); }), HasSubstr("is there already"));
   Model model(toy_network);
-  Optimizer sgd(model, {}, kToyOptions);
-  EXPECT_THAT(
-      error_of([&] { model.compile(sgd, classification_loss, {{"own", one}, {"own", one}}); }),
-      HasSubstr("\"own\" is there twice"));
+  EXPECT_THAT(error_of([&] {
+                model.compile(kPlainOptions, classification_loss, {{"own", one}, {"own", one}});
+              }),
+              HasSubstr("\"own\" is there twice"));
   const Arrays data = toy_arrays(10);
-  model.compile(sgd, classification_loss, {"mean_absolute_error"});
+  model.compile(kPlainOptions, classification_loss, {"mean_absolute_error"});
   EXPECT_THAT(error_of([&] { model.fit(data.inputs, data.labels, 5); }),
               HasSubstr("needs as many targets as outputs"));
 }
@@ -143,8 +141,7 @@ TEST(Arrays, TrainAsTheDataSetOfThemDoes) {
     Mirrored strategy(2);
     const Scope scope(strategy);
     Model model(toy_network);
-    Optimizer sgd(model, kToyOptimizer, kToyOptions);
-    model.compile(sgd, classification_loss);
+    model.compile(kToyOptions, classification_loss);
     const Dataset batches =
         Dataset::from_arrays({kFeatures}, data.inputs.values, data.labels, kClasses).batch(10);
     const FitResult fitted = whole ? model.fit(batches, {.epochs = 2})
@@ -161,8 +158,7 @@ TEST(Arrays, TrainAsTheDataSetOfThemDoes) {
 
 TEST(Arrays, AreRefusedInALine) {
   Model model(toy_network);
-  Optimizer sgd(model, {}, kToyOptions);
-  model.compile(sgd, classification_loss);
+  model.compile(kPlainOptions, classification_loss);
   const Arrays data = toy_arrays(4);
   const std::vector<int> fewer{1, 2};
   const std::vector<int> below{0, 1, -1, 0};

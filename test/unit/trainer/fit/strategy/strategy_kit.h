@@ -38,21 +38,18 @@ inline std::vector<NamedStrategy> every_strategy() {
   };
 }
 
-inline std::unique_ptr<Sequential> toy_network() { return make_mlp(kFeatures, 12, kClasses, 5); }
+inline std::unique_ptr<Layers> toy_network() { return make_mlp(kFeatures, 12, kClasses, 5); }
 
 inline Dataset toy_batches(std::size_t samples = 205, std::size_t batch = 10) {
   return Dataset::from_images(toy_data(samples, 1), ImageShape::kFlat).shuffle(7).batch(batch);
 }
 
-inline const RuleOptions kToyOptimizer{.momentum = 0.9};
-inline const OptimizerOptions kToyOptions{.schedule = {.learning_rate = 0.05}};
+inline const OptimizerOptions kPlainOptions = sgd(0.05);
+inline const OptimizerOptions kToyOptions = sgd(0.05, 0.9);
 
 // One step of a loop of the program's own; returns the loss of this replica's samples.
-inline double toy_step(Replica& here, const Model& model, Optimizer& sgd, const StepBatch& mine) {
-  const Batch& part = mine.parts.front();
-  here.tape().begin();
-  const Tensor outputs = model(here.tape().borrow(part.shape, part.inputs));
-  const Loss loss = softmax_cross_entropy(outputs, part.labels, mine.global_size);
+inline double toy_step(Replica& here, const Model& model, Optimizer& sgd, const Part& mine) {
+  const Loss loss = softmax_cross_entropy(model(mine.inputs), mine.labels);
   sgd.minimize(here, loss);
   return loss.sum;
 }
@@ -63,8 +60,7 @@ inline double toy_loop(Strategy& strategy, const Model& model, Optimizer& sgd,
   double sum = 0.0;
   for (const DistributedBatch& batch : steps) {
     const PerReplica<double> losses = strategy.run(
-        [&](Replica& here, const StepBatch& mine) { return toy_step(here, model, sgd, mine); },
-        batch);
+        [&](Replica& here, const Part& mine) { return toy_step(here, model, sgd, mine); }, batch);
     sum += strategy.reduce(ReduceOp::kSum, losses);
   }
   return sum;

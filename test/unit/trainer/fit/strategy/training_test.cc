@@ -37,8 +37,7 @@ struct Outcome {
 Outcome fit_under(Strategy& strategy, std::size_t epochs = 3) {
   const Scope scope(strategy);
   Model model(toy_network);
-  Optimizer sgd(model, kToyOptimizer, kToyOptions);
-  model.compile(sgd, classification_loss);
+  model.compile(kToyOptions, classification_loss);
   Outcome outcome;
   outcome.fit = model.fit(toy_batches(), {.epochs = epochs});
   outcome.test =
@@ -128,8 +127,7 @@ TEST(Models, OfTheUsersClassAreTrainedAlike) {
     }
     const Scope scope(*strategy);
     Model model([] { return TwoBranches(); });
-    Optimizer sgd(model, kToyOptimizer, kToyOptions);
-    model.compile(sgd, classification_loss);
+    model.compile(kToyOptions, classification_loss);
     EXPECT_GT(model.fit(toy_batches(), {.epochs = 4}).training.accuracy(), 0.9);
     hashes.push_back(model.parameter_hash());
   }
@@ -154,16 +152,15 @@ TEST(Models, ABatchIsCutBetweenTheReplicas) {
 }
 
 TEST(Models, FitCalledTwiceIsOneCallOfTwiceTheEpochs) {
-  const auto hash_after = [](int calls, std::size_t epochs) {
+  const auto weights_after = [](int calls, std::size_t epochs) {
     Mirrored strategy(2);
     const Scope scope(strategy);
     Model model(toy_network);
-    Optimizer sgd(model, kToyOptimizer, kToyOptions);
-    model.compile(sgd, classification_loss);
+    model.compile(kToyOptions, classification_loss);
     for (int i = 0; i < calls; ++i) model.fit(toy_batches(), {.epochs = epochs});
     return model.parameter_hash();
   };
-  EXPECT_EQ(hash_after(2, 1), hash_after(1, 2));
+  EXPECT_EQ(weights_after(2, 1), weights_after(1, 2));
 }
 
 class WaysToFeed : public testing::TestWithParam<std::size_t> {};
@@ -175,7 +172,7 @@ TEST_P(WaysToFeed, GiveTheSameBits) {
     Mirrored strategy(replicas);
     const Scope scope(strategy);
     Model model(toy_network);
-    Optimizer sgd(model, kToyOptimizer, kToyOptions);
+    Optimizer sgd(model, kToyOptions);
     const DistributedDataset data =
         way == 0   ? strategy.distribute(toy_batches())
         : way == 1 ? strategy.distribute_from_chief(toy_batches())
@@ -191,6 +188,50 @@ TEST_P(WaysToFeed, GiveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Replicas, WaysToFeed, testing::Values(1, 2));
+
+// Its sizes are found, or said; its layers have the names and first weights of toy_network().
+TEST(Models, ASequenceIsTheModelThatAMakerMakes) {
+  Mirrored strategy(2);
+  const Scope scope(strategy);
+  Model made(toy_network);
+  Sequential said({input({kFeatures}), dense(12, relu), dense(kClasses)}, 5);
+  Sequential found({dense(12, relu), dense(kClasses)}, 5);
+  EXPECT_THAT(error_of([&] { (void)found.parameters(); }), HasSubstr("begin with input(...)"));
+  EXPECT_EQ(said.parameter_hash(), made.parameter_hash());
+  for (Model* const one : {&made, static_cast<Model*>(&said), static_cast<Model*>(&found)}) {
+    one->compile(kToyOptions, classification_loss, {"accuracy"});
+    (void)one->fit(toy_batches(), {.epochs = 1});
+    EXPECT_EQ(one->parameter_hash(), made.parameter_hash());
+  }
+  EXPECT_THAT(error_of([] {
+                Sequential model({input({1, 2, 2}), dense(3)});
+              }),
+              HasSubstr("fc1 has samples of 1 x 2 x 2 in front: put flatten between"));
+}
+
+// Two batches of a loop are the two micro-batches of a step, whose loss says what it is a part of.
+TEST(Training, ALoopAccumulates) {
+  const auto weights_after = [](std::size_t batch, std::uint64_t accumulate) {
+    Mirrored strategy(2);
+    const Scope scope(strategy);
+    Model model(toy_network);
+    OptimizerOptions options = kToyOptions;
+    options.accumulate = accumulate;
+    Optimizer optimizer(model, options);
+    for (const DistributedBatch& one : strategy.distribute(toy_batches(200, batch)).epoch(0)) {
+      strategy.run(
+          [&](Replica& here, const Part& part) {
+            here.minimize(softmax_cross_entropy(model(part.inputs), part.labels, 20));
+          },
+          one);
+    }
+    EXPECT_EQ(optimizer.global_step(), 10U);
+    const std::span<const float> values = model.parameters()[0]->value();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  EXPECT_THAT(weights_after(10, 2),
+              testing::Pointwise(testing::FloatNear(1e-5F), weights_after(20, 1)));
+}
 
 TEST(Models, ABatchThatReplicasCannotShareIsRefused) {
   const InputContext three{.num_replicas_in_sync = 3};
@@ -208,8 +249,7 @@ TEST(Models, NormaliseOverAllReplicas) {
       network->add<BatchNorm>("norm", kClasses, sum_over_replicas());
       return network;
     });
-    Optimizer sgd(model, {}, kToyOptions);
-    model.compile(sgd, classification_loss);
+    model.compile(kPlainOptions, classification_loss);
     return model.fit(toy_batches(), {.epochs = 1}).training.loss();
   };
   EXPECT_NEAR(loss_with(2), loss_with(1), 1e-4);
@@ -219,8 +259,7 @@ TEST(Training, ALoopOfOnesOwnSaysWhyItsStepFailed) {
   OneDevice strategy("/cpu:0");
   const Scope scope(strategy);
   Model model(toy_network);
-  Optimizer sgd(model, {}, kToyOptions);
-  model.compile(sgd, [](const Tensor&, const Batch&, std::size_t) -> Loss {
+  model.compile(kPlainOptions, [](const Tensor&, const Batch&) -> Loss {
     throw TrainerError("the file of weights is gone");
   });
   EXPECT_THAT(error_of([&] {
@@ -240,8 +279,7 @@ TEST(Models, AFitCountsNothingOfOneThatWasStopped) {
   Mirrored strategy(2);
   const Scope scope(strategy);
   Model model(toy_network);
-  Optimizer sgd(model, kToyOptimizer, kToyOptions);
-  model.compile(sgd, classification_loss);
+  model.compile(kToyOptions, classification_loss);
   model.fit(toy_batches(), {.epochs = 1}, [](Replica&) {
     std::vector<std::unique_ptr<Callback>> mine;
     mine.push_back(std::make_unique<StopAfterOneStep>());
