@@ -13,7 +13,6 @@ using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a u
 namespace {
 
 constexpr std::size_t kSamples = 100;
-constexpr std::size_t kBatch = 10;
 
 // How many predictions are those of their sample, which is what `ramp` counts.
 std::size_t count_in_order(const Model& model, const Predictions& predicted) {
@@ -54,27 +53,36 @@ std::pair<double, double> loop(Strategy& strategy, const Dataset& data, std::siz
 
 int main(int argc, char** argv) {
   std::size_t epochs = 5;
+  std::size_t each = 0;
   FlagTable flags("strategies", "Dense(1) on constants, under a strategy.");
-  flags.add({{"epochs", whole(epochs, 1, 1000), "passes of fit over the 100 samples"}});
+  flags.add(
+      {{"epochs", whole(epochs, 1, 1000), "passes of fit over the 100 samples"},
+       {"per-replica", whole(each, 0, kSamples),
+        "samples of a replica in a step, whose rate is that of the global batch; 0: 10 samples "
+        "for all replicas, at 0.1"}});
   return run_program(argc, argv, flags, [&](Strategy& strategy) {
     const Array ones{{kSamples, 1}, std::vector<float>(kSamples, 1.0F)};
+    const std::size_t batch = each == 0 ? 10 : each * strategy.num_replicas_in_sync();
+    const double rate =
+        each == 0 ? 0.1 : learning_rate_for(batch, {{5, 0.1}, {10, 0.15}, {20, 0.2}, {40, 0.25}});
     Sequential model{dense(1).named("dense")};
-    model.compile(sgd(0.1), regression_loss, {"mean_absolute_error"});
-    const FitResult fitted = model.fit(ones, ones.values, kBatch, {.epochs = epochs});
-    const Metrics scored = model.evaluate(ones, ones.values, kBatch);
+    model.compile(sgd(rate), regression_loss, {"mean_absolute_error"});
+    const FitResult fitted = model.fit(ones, ones.values, batch, {.epochs = epochs});
+    const Metrics scored = model.evaluate(ones, ones.values, batch);
 
     Array ramp{{kSamples, 1}, std::vector<float>(kSamples)};
     std::iota(ramp.values.begin(), ramp.values.end(), 0.0F);
-    const std::size_t in_order = count_in_order(model, model.predict(ramp, kBatch));
-    const Dataset constants = Dataset::from_arrays({1}, ones.values, ones.values).batch(kBatch);
+    const std::size_t in_order = count_in_order(model, model.predict(ramp, batch));
+    const Dataset constants = Dataset::from_arrays({1}, ones.values, ones.values).batch(batch);
     const auto [looped, most] = loop(strategy, constants, 5);
 
     if (!strategy.is_chief()) return 0;
-    std::printf("%s: batches of %zu, %g on a replica\n", strategy.name().c_str(), kBatch, most);
+    std::printf("%s: batches of %zu, %g on a replica\n", strategy.name().c_str(), batch, most);
     std::printf(
-        "ranks=%zu steps=%ju fit_loss=%.3g evaluate_loss=%.3g mean_absolute_error=%.3g "
+        "ranks=%zu steps=%ju learning_rate=%g fit_loss=%.3g evaluate_loss=%.3g "
+        "mean_absolute_error=%.3g "
         "predicted_in_order=%zu loop_loss=%.6f param_hash=%s\n",
-        strategy.num_replicas_in_sync(), std::uintmax_t{fitted.steps}, fitted.training.loss(),
+        strategy.num_replicas_in_sync(), std::uintmax_t{fitted.steps}, rate, fitted.training.loss(),
         scored.loss(), scored.mean("mean_absolute_error"), in_order, looped,
         model.parameter_hash().c_str());
     return 0;

@@ -89,6 +89,16 @@ STOPS = [
     ("a network on a server, which is the last rank: no worker is more than two steps ahead",
      f"{MPIRUN} 3 train_fashion_mnist --servers 1 --mode stale=2 --steps 600 --test-images 1000",
      (at_least("test_accuracy", 0.7), below("most_ahead", 3))),
+    ("100 samples, 20 on each replica: one device takes five steps",
+     "strategies --per-replica 20 --epochs 1 --strategy none",
+     (equal("steps", "5"),)),
+    ("two devices take three steps, the last of 20 samples for both",
+     f"strategies --per-replica 20 --epochs 1 {MIRRORED} 2",
+     (equal("steps", "3"),)),
+    ("a rate by the global batch: 5 samples on one replica", "strategies --per-replica 5 --strategy none",
+     (equal("learning_rate", "0.1"), below("evaluate_loss", 0.05))),
+    ("10 samples on two", f"strategies --per-replica 5 {MIRRORED} 2",
+     (equal("learning_rate", "0.15"), below("evaluate_loss", 0.05))),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
