@@ -15,15 +15,13 @@
 #include <optional>
 #include <ronde/parameter_server.hpp>
 #include <ronde/trainer.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "bindings/trainer/tensor/random.h"
+using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 
 namespace {
-
-namespace trainer = ronde::trainer;
-namespace server = ronde::trainer::server;
 
 constexpr std::size_t kWidth = 8;  // of a row
 constexpr std::uint64_t kSeed = 1;
@@ -40,71 +38,52 @@ struct Settings {
 
 // Users and items have hidden tastes; who clicks is drawn by how well they fit.
 struct Clicks {
-  std::vector<std::int64_t> rows;  // user, then item, of each sample, in one table
+  std::vector<std::int64_t> rows;  // the user of each sample, and then the item, in one table
   std::vector<std::uint8_t> labels;
 };
 
 float taste(std::uint64_t thing, std::size_t which) {
-  return trainer::Generator(7, thing * 4 + which).uniform(-2.0F, 2.0F);
+  return Generator(7, thing * 4 + which).uniform(-2.0F, 2.0F);
 }
 
 Clicks clicks(const Settings& settings, std::uint64_t first, std::size_t count) {
-  Clicks clicks;
+  Clicks clicks{std::vector<std::int64_t>(2 * count), {}};
   for (std::uint64_t i = first; i < first + count; ++i) {
-    trainer::Generator generator(3, i);
+    Generator generator(3, i);
     const std::uint64_t user = generator.below(settings.users);
     const std::uint64_t item = settings.users + generator.below(settings.items);
     float fit = 0.0F;
     for (std::size_t k = 0; k < 2; ++k) fit += taste(user, k) * taste(item, k);
     const float share = 1.0F / (1.0F + std::exp(-2.0F * fit));
-    clicks.rows.push_back(static_cast<std::int64_t>(user));
-    clicks.rows.push_back(static_cast<std::int64_t>(item));
+    clicks.rows[i - first] = static_cast<std::int64_t>(user);
+    clicks.rows[count + i - first] = static_cast<std::int64_t>(item);
     clicks.labels.push_back(generator.uniform(0.0F, 1.0F) < share ? 1 : 0);
   }
   return clicks;
 }
 
-// Whether a user clicks on an item, from their rows.
-class Dense {
- public:
-  trainer::Tensor operator()(const trainer::Tensor& fit) {
-    return last_(trainer::relu(first_(fit)));
-  }
-  [[nodiscard]] std::vector<trainer::Parameter*> parameters() {
-    std::vector<trainer::Parameter*> all = first_.parameters();
-    for (trainer::Parameter* const one : last_.parameters()) all.push_back(one);
-    return all;
-  }
-
- private:
-  trainer::Linear first_{"first", kWidth, 16, trainer::Initialization::kHe, kSeed};
-  trainer::Linear last_{"last", 16, 1, trainer::Initialization::kGlorot, kSeed};
-};
-
 // The rows, wherever they are: what a step uses is pulled, and its gradients are pushed.
 class Table {
  public:
-  Table(const Settings& settings, const std::optional<server::Tasks>& tasks,
-        trainer::Replica& replica)
+  Table(const Settings& settings, const std::optional<server::Tasks>& tasks, Replica& replica)
       : settings_(settings), replica_(replica) {
     const std::size_t rows = settings.users + settings.items;
     if (settings.by_server) {
       options_.mode = server::mode_of("sync");
       options_.tables = {
           {.name = "rows", .rows = rows, .width = kWidth, .scale = kScale, .seed = kSeed}};
-      servers_ = std::make_unique<server::ParameterServer>(
-          *tasks, std::vector<trainer::Parameter*>{}, options_);
+      servers_ =
+          std::make_unique<server::ParameterServer>(*tasks, std::vector<Parameter*>{}, options_);
       return;
     }
-    table_ = std::make_unique<trainer::Parameter>("rows", trainer::Shape{rows, kWidth});
+    table_ = std::make_unique<Parameter>("rows", Shape{rows, kWidth});
     for (std::size_t row = 0; row < rows; ++row) {
-      trainer::Generator generator(kSeed, row);
+      Generator generator(kSeed, row);
       for (std::size_t i = 0; i < kWidth; ++i) {
         table_->value()[row * kWidth + i] = generator.uniform(-kScale, kScale);
       }
     }
-    sgd_ = std::make_unique<trainer::UpdateRule>(trainer::RuleOptions(),
-                                                 std::vector<trainer::Parameter*>{table_.get()});
+    sgd_ = std::make_unique<UpdateRule>(RuleOptions(), std::vector<Parameter*>{table_.get()});
   }
   // The values of these rows, one after the other.
   std::vector<float> pull(const std::vector<std::int64_t>& ids) {
@@ -134,7 +113,7 @@ class Table {
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       all[static_cast<std::size_t>(ids[i / kWidth]) * kWidth + i % kWidth] += gradients[i];
     }
-    replica_.allreduce("rows", all, trainer::Reduction::kSum);
+    replica_.allreduce("rows", all, Reduction::kSum);
     bytes_ += 2.0 * static_cast<double>(all.size_bytes()) * (workers - 1.0F) / workers;
     sgd_->step(settings_.learning_rate);
   }
@@ -149,79 +128,60 @@ class Table {
   static constexpr float kScale = 0.5F;
 
   const Settings& settings_;
-  trainer::Replica& replica_;
+  Replica& replica_;
   server::ParameterServerOptions options_;
   std::unique_ptr<server::ParameterServer> servers_;
   std::vector<server::Rows> rows_{1};
-  std::unique_ptr<trainer::Parameter> table_;
-  std::unique_ptr<trainer::UpdateRule> sgd_;
+  std::unique_ptr<Parameter> table_;
+  std::unique_ptr<UpdateRule> sgd_;
   double bytes_ = 0.0;
 };
 
-struct Fit {
-  trainer::Loss loss;
-  std::vector<trainer::Tensor> rows;  // users' and items'
-};
-
-Fit fit(trainer::Tape& tape, const trainer::Model& model, const std::vector<float>& values,
-        const Clicks& clicks, std::size_t global_batch) {
-  const std::size_t samples = clicks.labels.size();
-  std::vector<float> users;
-  std::vector<float> items;
-  for (std::size_t i = 0; i < values.size(); i += kWidth) {
-    auto& side = i / kWidth % 2 == 0 ? users : items;
-    side.insert(side.end(), values.begin() + static_cast<std::ptrdiff_t>(i),
-                values.begin() + static_cast<std::ptrdiff_t>(i + kWidth));
-  }
-  Fit fit;
-  fit.rows = {tape.variable({samples, kWidth}, users), tape.variable({samples, kWidth}, items)};
-  fit.loss =
-      trainer::binary_cross_entropy(model(fit.rows[0] * fit.rows[1]), clicks.labels, global_batch);
-  return fit;
-}
-
 void train(const Settings& settings, std::optional<server::Tasks> tasks) {
-  Dense dense;  // outlives the strategy, whose engine reads its gradients
-  trainer::MultiWorkerMirrored strategy({.say = [](const std::string&) {}});
-  trainer::Replica& replica = strategy.replica(0);
+  MultiWorkerMirrored strategy({.say = [](const std::string&) {}});
+  Replica& replica = strategy.replica(0);
   const auto rank = static_cast<std::size_t>(replica.rank());
   const auto ranks = static_cast<std::size_t>(replica.size());
   if (tasks) tasks->index = static_cast<std::uint32_t>(rank);
   if (settings.by_server && (!tasks || tasks->workers.size() != ranks)) {
-    throw trainer::TrainerError("this job has " + std::to_string(ranks) +
-                                    " ranks: name as many --worker_hosts, or use --rows ring",
-                                trainer::kExitConfiguration);
+    throw TrainerError("this job has " + std::to_string(ranks) +
+                           " ranks: name as many --worker_hosts, or use --rows ring",
+                       kExitConfiguration);
   }
-  const trainer::Scope scope(strategy);
-  trainer::Model model(dense);
-  trainer::Optimizer ring(model, {.schedule = {.learning_rate = settings.learning_rate}});
+  const Scope scope(strategy);
+  // Whether a user clicks on an item, from their rows.
+  Sequential model({input({kWidth}), dense(16, relu).named("first"), dense(1).named("last")},
+                   kSeed);
+  Optimizer ring(model, sgd(settings.learning_rate));
   Table table(settings, tasks, replica);
-  trainer::Tape tape;
+  Tape tape;
   const std::size_t global = settings.batch * ranks;
-  const double start = trainer::steady_seconds();
-  trainer::Metrics late;
+  const double start = steady_seconds();
+  Metrics late;
   for (std::uint64_t step = 0; step < settings.steps; ++step) {
     const Clicks mine = clicks(settings, step * global + rank * settings.batch, settings.batch);
     const std::vector<float> values = table.pull(mine.rows);
-    tape.begin({.epoch = step});
-    const Fit now = fit(tape, model, values, mine, global);
-    ring.backward(tape, now.loss);
+    tape.begin({.global_batch = global});
+    const auto half = [&](std::size_t i) {
+      const std::size_t floats = values.size() / 2;
+      return tape.variable({settings.batch, kWidth}, std::span(values).subspan(i * floats, floats));
+    };
+    const Tensor users = half(0);
+    const Tensor items = half(1);
+    const Loss loss = binary_cross_entropy(model(users * items), mine.labels);
+    ring.backward(tape, loss);
     ring.step();
-    std::vector<float> gradients(values.size());
-    for (std::size_t side = 0; side < 2; ++side) {
-      const std::vector<float> by_side = tape.gradient(now.rows[side]);
-      for (std::size_t i = 0; i < by_side.size(); ++i) {
-        gradients[(2 * (i / kWidth) + side) * kWidth + i % kWidth] = by_side[i];
-      }
-    }
+    std::vector<float> gradients = tape.gradient(users);
+    const std::vector<float> by_items = tape.gradient(items);
+    gradients.insert(gradients.end(), by_items.begin(), by_items.end());
     table.push(mine.rows, std::move(gradients));
     // Each sample is new, so that what is counted before it is learned is a test.
     if (step >= settings.steps - settings.steps / 10) {
-      late.add(now.loss.sum, now.loss.correct, now.loss.samples);
+      late.add(metrics_of(loss));
     }
   }
-  const double seconds = trainer::steady_seconds() - start;
-  const trainer::Metrics all = trainer::over_ranks(replica, "late", late);
+  const double seconds = steady_seconds() - start;
+  const Metrics all = over_ranks(replica, "late", late);
   const double bytes = table.bytes() / static_cast<double>(settings.steps);
   table.finish();
   if (!replica.is_chief()) return;
@@ -232,27 +192,25 @@ void train(const Settings& settings, std::optional<server::Tasks> tasks) {
       all.loss(), all.accuracy());
 }
 
-void add_flags(trainer::FlagTable& flags, Settings& all) {
+void add_flags(FlagTable& flags, Settings& all) {
   constexpr std::uint64_t kMany = 1'000'000'000;
   server::add_task_flags(flags, all.task);
-  flags.add(
-      {{"rows",
-        trainer::one_of(all.by_server, trainer::Choices<bool>{{"server", true}, {"ring", false}}),
-        "where the rows lie: server, or ring (on each rank)"},
-       {"users", trainer::whole(all.users, 1, kMany), "rows of users"},
-       {"items", trainer::whole(all.items, 1, kMany), "rows of items"},
-       {"steps", trainer::whole(all.steps, 1, kMany), "steps of all workers"},
-       {"batch", trainer::whole(all.batch, 1, 1'000'000), "clicks of a worker in a step"},
-       {"learning-rate", trainer::positive(all.learning_rate, 100.0), "step size"}});
+  flags.add({{"rows", one_of(all.by_server, Choices<bool>{{"server", true}, {"ring", false}}),
+              "where the rows lie: server, or ring (on each rank)"},
+             {"users", whole(all.users, 1, kMany), "rows of users"},
+             {"items", whole(all.items, 1, kMany), "rows of items"},
+             {"steps", whole(all.steps, 1, kMany), "steps of all workers"},
+             {"batch", whole(all.batch, 1, 1'000'000), "clicks of a worker in a step"},
+             {"learning-rate", positive(all.learning_rate, 100.0), "step size"}});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings all;
-  trainer::FlagTable flags("recommender", "Learns who clicks on what, with rows on servers.");
+  FlagTable flags("recommender", "Learns who clicks on what, with rows on servers.");
   add_flags(flags, all);
-  return trainer::report_errors(flags.program(), [&] {
+  return report_errors(flags.program(), [&] {
     if (!flags.parse(argc, argv)) return 0;
     const std::optional<server::Tasks> tasks = server::tasks_of(all.task);
     if (tasks && tasks->role == server::Role::kServer) return server::serve(*tasks, {}), 0;
