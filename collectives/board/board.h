@@ -101,7 +101,8 @@ class Board {
 
   // A board inside the memory of another one, for some of its ranks: positions[r] is where rank r
   // is there. It has streams, a plan and slots of its own. Doorbells, processes, arenas and the
-  // failure are those of `parent`; `told` says a failure as the ranks of that one read it.
+  // failure are those of `parent`, but for fail_alone(); `told` says a failure as the ranks of that
+  // one read it.
   using Told = std::function<FailureRecord(const FailureRecord&)>;
   // Makes one in zeroed memory, which begins on a page and has size_of(geometry) bytes; arenas of
   // 0 bytes.
@@ -195,7 +196,9 @@ class Board {
   // Records a failure and rings all ranks. The first one wins: returns false, and changes nothing,
   // when there was one before.
   bool fail(const FailureRecord& record) const;
-  // Tells whether a failure was claimed. It is one load, cheap enough for every step of the agent.
+  // The same, but where this board lies inside another one that one does not fail with it.
+  bool fail_alone(const FailureRecord& record) const;
+  // Tells whether a failure was claimed. It is a load or two, cheap enough for every step of the agent.
   [[nodiscard]] bool failed() const;
   // The failure, or nullopt. It waits shortly for a record that is claimed and not written yet,
   // whose writer is between two instructions, or dead; then it returns a record in general words
@@ -211,6 +214,7 @@ class Board {
   [[nodiscard]] std::atomic_ref<std::uint64_t> arrival_time_word(std::int32_t rank,
                                                                  std::int64_t entry) const;
   [[nodiscard]] std::span<std::byte> announce_ring(std::size_t index) const;
+  [[nodiscard]] bool record_failure(const FailureRecord& record) const;
 
   std::shared_ptr<SharedMemory> memory_;
   std::shared_ptr<const BoardSections> sections_;

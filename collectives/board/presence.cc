@@ -141,6 +141,14 @@ bool Board::fail(const FailureRecord& record) const {
       return place_->board.fail({-1, -1, record.code, record.text, record.place, record.complete});
     }
   }
+  return record_failure(record);
+}
+
+bool Board::fail_alone(const FailureRecord& record) const {
+  return record_failure(place_ ? place_->told(record) : record);
+}
+
+bool Board::record_failure(const FailureRecord& record) const {
   FailureWords& words = *sections_->failure;
   FailureState none = FailureState::kNone;
   if (!words.state.compare_exchange_strong(none, FailureState::kClaimed,
@@ -162,19 +170,18 @@ bool Board::fail(const FailureRecord& record) const {
 }
 
 bool Board::failed() const {
-  if (place_) return place_->board.failed();
-  return sections_->failure->state.load(std::memory_order_seq_cst) != FailureState::kNone;
+  if (sections_->failure->state.load(std::memory_order_seq_cst) != FailureState::kNone) return true;
+  return place_ && place_->board.failed();
 }
 
 std::optional<FailureRecord> Board::failure() const {
-  if (place_) return place_->board.failure();
   const FailureWords& words = *sections_->failure;
   FailureState state = words.state.load(std::memory_order_seq_cst);
   for (int look = 0; look < kLooksForFailure && state == FailureState::kClaimed; ++look) {
     ::sched_yield();
     state = words.state.load(std::memory_order_seq_cst);
   }
-  if (state == FailureState::kNone) return std::nullopt;
+  if (state == FailureState::kNone) return place_ ? place_->board.failure() : std::nullopt;
   FailureRecord record;
   if (state == FailureState::kClaimed) {
     record.code = Code::kPeerFailed;

@@ -38,7 +38,7 @@ void Engine::settle(Work& work, std::optional<base::Nanoseconds> grace) {
   const base::Nanoseconds longest = config_.stall_failure + kVerdictMargin;
   const base::Nanoseconds patience = std::min(grace.value_or(config_.unwind_grace), longest);
   if (outlast(work, clock_->after(patience))) return;
-  agent_.failure().fail(Status::error(Code::kDeadline, not_settled(work, patience, !grace)), rank_);
+  agent_.failure().give_up(Status::error(Code::kDeadline, not_settled(work, patience, !grace)));
   runner_.notify(true);
   static_cast<void>(outlast(work, clock_->after(kFarewell)));
 }

@@ -114,12 +114,13 @@ int RankAgent::take_changes_of_sets() {
   }
 }
 
-// An error in a set fails the job.
+// An error in a set fails the job. A set whose work was given up may have failed alone.
 int RankAgent::step_sets(SleepState& sleep, bool& left) {
   int work = 0;
   for (RankAgent* const set : sets_.all()) {
+    if (set->failure_.failed()) continue;
     bool left_in_set = true;
-    work += set->stepped(set->step(sleep, left_in_set));
+    work += set->failure_.check() ? 1 : set->stepped(set->step(sleep, left_in_set));
     left = left || left_in_set;
   }
   return work;
@@ -154,6 +155,7 @@ void RankAgent::want_rings(bool wanted) {
 }
 
 Instant RankAgent::next_own_deadline() const {
+  if (failure_.failed()) return kNever;
   return std::min({stalls_.next(), standing_.next(), execution_.next_deadline(),
                    control_.next_deadline(), messages_.next_deadline()});
 }

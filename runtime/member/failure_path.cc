@@ -9,17 +9,31 @@ using base::Code;
 using base::MutexLock;
 using base::Status;
 
+namespace {
+
+collectives::FailureRecord record_of(const Status& why, std::int32_t culprit,
+                                     std::int32_t reporter) {
+  collectives::FailureRecord record;
+  record.culprit = culprit;
+  record.reporter = reporter;
+  record.code = why.code();
+  record.text = why.message();
+  record.place = why.place();
+  return record;
+}
+
+}  // namespace
+
 FailurePath::FailurePath(const RankContext& context, Steps steps)
     : context_(context), steps_(std::move(steps)) {}
 
 void FailurePath::fail(const Status& why, std::int32_t culprit) const {
-  collectives::FailureRecord record;
-  record.culprit = culprit;
-  record.reporter = context_.rank;
-  record.code = why.code();
-  record.text = why.message();
-  record.place = why.place();
-  context_.board.fail(record);
+  context_.board.fail(record_of(why, culprit, context_.rank));
+}
+
+void FailurePath::give_up(const Status& why) const {
+  if (context_.set == nullptr || context_.shape.hosts() > 1) return fail(why, context_.rank);
+  context_.board.fail_alone(record_of(why, context_.rank, context_.rank));
 }
 
 void FailurePath::fail_for_memory() const {

@@ -31,6 +31,9 @@ class FailurePath {
 
   // Fails the job on every rank, with `culprit` as the rank that caused it (-1: unknown).
   void fail(const base::Status& why, std::int32_t culprit) const;
+  // This rank has given up a work: fails the job, or a process set alone, if that lies on one host;
+  // else its messages may be on the way over the job's transport.
+  void give_up(const base::Status& why) const;
   // The same for a lack of memory; takes none.
   void fail_for_memory() const;
 

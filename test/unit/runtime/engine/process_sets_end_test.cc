@@ -143,6 +143,36 @@ TEST(ProcessSetsEnd, FailTheJobByTheNumbersOfTheJob) {
   });
 }
 
+TEST(ProcessSetsEnd, WhoseWorkIsGivenUpFailAlone) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::one_host(3);
+  std::atomic<bool> given_up{false};
+  run_job(3, options, [&](int rank, Engine& engine) {
+    const EnginePtr set = rank == 0 ? nullptr : set_of(engine, {1, 2}, "tp");
+    const EnginePtr other = rank == 0 ? nullptr : set_of(engine, {1, 2}, "other");
+    if (rank == 1) {
+      const auto work = set->submit(barrier_of("alone"));
+      ASSERT_TRUE(work.ok());
+      set->settle(**work, base::Nanoseconds(0));
+      EXPECT_THAT((*work)->status.message(), HasSubstr("'alone'"));
+      given_up.store(true);
+    }
+    while (!given_up.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (set != nullptr) {
+      const Status later = finish(*set, barrier_of("later"));
+      EXPECT_EQ(later.code(), Code::kDeadline) << later.message();
+      EXPECT_THAT(later.message(), HasSubstr("process set 'tp'"));
+      EXPECT_THAT(later.message(), HasSubstr("was given up on rank 0"));
+      EXPECT_EQ(later.rank(), 1);
+      EXPECT_FALSE(set->close().ok());
+      const EnginePtr again = set_of(engine, {1, 2}, "tp");
+      EXPECT_TRUE(finish(*again, barrier_of("again")).ok());
+      EXPECT_TRUE(finish(*other, barrier_of("goes on")).ok());
+    }
+    EXPECT_TRUE(finish(engine, barrier_of("all")).ok());
+  });
+}
+
 TEST(ProcessSetsEnd, ReduceBuffersOfTheJobWhereTheyLie) {
   run_job(3, [](int rank, Engine& engine) {
     const EnginePtr set = set_of(engine, {1, 2}, "tp");
