@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C ABI over the runtime's engine: errors, engines, buffers and works. The operations are in
+// The C ABI over the runtime's engine: errors, engines and works. The operations are in
 // operations.cc.
 #include <ronde/ronde.h>
 #include <unistd.h>
@@ -285,6 +285,7 @@ ronde_status ronde_engine_statistics(const ronde_engine* engine, ronde_statistic
     result.planned_requests = now.planned_requests;
     result.background_wakes = now.background_wakes;
     result.execution_nanoseconds = static_cast<std::uint64_t>(now.execution.count());
+    result.in_place_bytes = now.in_place_bytes;
     std::memcpy(statistics, &result, std::min(result.struct_size, sizeof(result)));
     return {};
   });
@@ -299,27 +300,6 @@ ronde_status ronde_engine_describe(const ronde_engine* engine, const char** text
     return {};
   });
 }
-
-// ---- memory on the board ----
-
-ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes, ronde_buffer** buffer,
-                                   ronde_error** error) {
-  return guarded(error, [&]() -> Status {
-    RONDE_ASSIGN_OR_RETURN(Engine* const asked, engine_of(engine));
-    if (buffer == nullptr) return null_argument("buffer");
-    RONDE_ASSIGN_OR_RETURN(const auto size,
-                           ronde::base::try_narrow<int64_t>(bytes, "the size of a buffer"));
-    RONDE_ASSIGN_OR_RETURN(auto allocated, asked->allocate(ronde::base::Bytes(size)));
-    *buffer = new ronde_buffer{std::move(allocated)};
-    return {};
-  });
-}
-
-void* ronde_buffer_memory(const ronde_buffer* buffer) {
-  return buffer == nullptr ? nullptr : buffer->buffer->bytes().data();
-}
-
-void ronde_buffer_release(ronde_buffer* buffer) { delete buffer; }
 
 // ---- works ----
 

@@ -183,6 +183,16 @@ Result<std::unique_ptr<BoardBuffer>> Engine::allocate(base::Bytes bytes) {
   return BoardBuffer::allocate(memory_, bytes);
 }
 
+Result<std::unique_ptr<BoardBuffer>> Engine::allocate_anywhere(base::Bytes bytes) {
+  auto on_board = allocate(bytes);
+  if (on_board.ok()) return on_board;
+  if (on_board.status().code() == Code::kOutOfMemory && !told_of_plain_memory_.exchange(true)) {
+    log_.info("tensors lie in ordinary memory from here on, and are copied: " +
+              on_board.status().message());
+  }
+  return BoardBuffer::allocate_plain(bytes);
+}
+
 Result<bool> Engine::wait_until(Work& work, base::Instant deadline) {
   if (const Status may = may_drive(); !may.ok()) {
     if (work.completion.done()) return true;
@@ -338,6 +348,7 @@ Statistics Engine::statistics() {
           .full_requests = agent_.member().full_requests(),
           .planned_requests = agent_.member().planned_requests(),
           .background_wakes = runner_.counters().background_wakeups,
+          .in_place_bytes = done.in_place_bytes,
           .execution = done.time};
 }
 

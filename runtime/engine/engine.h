@@ -42,6 +42,7 @@ struct Statistics {
   std::uint64_t full_requests = 0;
   std::uint64_t planned_requests = 0;
   std::uint64_t background_wakes = 0;
+  std::uint64_t in_place_bytes = 0;
   base::Nanoseconds execution{0};  // the time in which a batch was in progress
 };
 
@@ -109,6 +110,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // caller owns it, and it may outlive the engine. After a failure nothing is allocated any more,
   // because other ranks may still write into memory that was released.
   base::Result<std::unique_ptr<BoardBuffer>> allocate(base::Bytes bytes);
+  // The same, but memory of this process where the board has no room or the engine is over.
+  base::Result<std::unique_ptr<BoardBuffer>> allocate_anywhere(base::Bytes bytes);
 
   // Waits until the work is done or clock() has reached `deadline`, helping meanwhile; true when it
   // is done.
@@ -254,6 +257,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<std::int32_t> waiting_threads_{0};
   std::atomic<std::int32_t> submitting_threads_{0};  // those whose tensor is not announced yet
   std::atomic<bool> open_{false};
+  std::atomic<bool> told_of_plain_memory_{false};
   base::Mutex describing_;
   std::string description_ RONDE_GUARDED_BY(describing_);  // made when it is first asked for
   std::atomic<bool> closed_at_exit_{false};                // or with the job

@@ -128,9 +128,13 @@ Instant Execution::next_deadline() const {
 // ---- stepping ----
 
 void Execution::begin(std::uint64_t sequence, TensorTable::Claimed claimed) {
-  executor_.enqueue(batch_of(sequence, claimed, context_.shape.ranks(), device_,
-                             context_.config.join_average == "all"));
-  executing_.push_back({sequence, std::move(claimed.tensors)});
+  Batch batch = batch_of(sequence, claimed, context_.shape.ranks(), device_,
+                         context_.config.join_average == "all");
+  // A plane that sends takes what lies on the board as other memory.
+  const bool in_place = batch.exchange.on_board && context_.shape.hosts() == 1 &&
+                        collectives::algorithm_of(context_.config.algorithm) == nullptr;
+  executor_.enqueue(std::move(batch));
+  executing_.push_back({sequence, std::move(claimed.tensors), in_place});
   describe(executing_.back(), activity_);
   context_.board.set_activity(activity_);
 }
@@ -291,8 +295,9 @@ void Execution::finish(const FinishedBatch& finished) {
     // The members of a group are counted one by one; a barrier has no views and is counted as one.
     counters_.tensors.fetch_add(std::max<std::size_t>(1, tensor->views.size()),
                                 std::memory_order_relaxed);
-    counters_.payload_bytes.fetch_add(base::narrow<std::uint64_t>(tensor->bytes().value()),
-                                      std::memory_order_relaxed);
+    const auto bytes = base::narrow<std::uint64_t>(tensor->bytes().value());
+    counters_.payload_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    if (batch->in_place) counters_.in_place_bytes.fetch_add(bytes, std::memory_order_relaxed);
     works_.end(tensor, finished.status.ok() ? tensor->refused : of_tensor(*tensor, finished.status),
                false);
   }
@@ -303,6 +308,7 @@ Execution::Counts Execution::counts() const {
   return {counters_.batches.load(std::memory_order_relaxed),
           counters_.tensors.load(std::memory_order_relaxed),
           counters_.payload_bytes.load(std::memory_order_relaxed),
+          counters_.in_place_bytes.load(std::memory_order_relaxed),
           base::Nanoseconds(counters_.nanoseconds.load(std::memory_order_relaxed))};
 }
 

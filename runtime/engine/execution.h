@@ -36,6 +36,7 @@ class Execution {
     std::uint64_t batches = 0;
     std::uint64_t tensors = 0;
     std::uint64_t payload_bytes = 0;
+    std::uint64_t in_place_bytes = 0;  // of these, reduced where they lay on the board
     base::Nanoseconds time{0};  // in which a batch was in progress
   };
 
@@ -108,6 +109,7 @@ class Execution {
   struct Executing {
     std::uint64_t sequence = 0;
     std::vector<LocalTensorPtr> tensors;
+    bool in_place = false;
   };
   // The loss of a connection that lost_in() holds back.
   struct HeldBack {
@@ -118,6 +120,7 @@ class Execution {
     std::atomic<std::uint64_t> batches{0};
     std::atomic<std::uint64_t> tensors{0};
     std::atomic<std::uint64_t> payload_bytes{0};
+    std::atomic<std::uint64_t> in_place_bytes{0};
     std::atomic<std::int64_t> nanoseconds{0};
   };
 

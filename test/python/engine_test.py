@@ -84,6 +84,14 @@ class Operations(unittest.TestCase):
             buffer += engine.rank
             engine.allreduce("buffer", buffer, ronde.Sum).wait()
             self.assertEqual(buffer.tolist(), [[1, 1, 1], [1, 1, 1]])
+            for size, in_place in ((100_000, True), (20 << 20, False)):  # more than a local job's board has
+                array = engine.empty(size)
+                array[:] = engine.rank
+                before = engine.statistics()["in_place_bytes"]
+                engine.allreduce(f"empty {size}", array, ronde.Sum).wait()
+                self.assertTrue((array == 1).all())
+                self.assertEqual(engine.statistics()["in_place_bytes"] - before, array.nbytes if in_place else 0)
+            self.assertEqual(engine.empty((0, 3)).shape, (0, 3))
             engine.barrier().wait()
             self.assertGreaterEqual(engine.statistics()["tensors"], 4)
             self.assertIn("rank", engine.describe())

@@ -15,7 +15,7 @@ from torch_models import data
 from torch_ranks_kit import Ranks, make_model, share
 from torch_ranks_batches import Batches  # noqa: F401, its tests run here
 from torch_ranks_state import Normalization, State  # noqa: F401, their tests run here
-from torch_ranks_types import Types  # noqa: F401
+from torch_ranks_types import OnTheBoard, Types  # noqa: F401
 
 
 class Operations(Ranks):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that are more than numbers in memory: complex ones, and lazy ones. torch_ranks.py runs these tests, too."""
+"""Tensors that are more than numbers in memory: complex ones, lazy ones, and those on the board. torch_ranks.py runs these
+tests, too."""
 import torch
 
 import ronde.torch as hvd
+from ronde._job import current_engine
 from torch_ranks_kit import Ranks
 
 
@@ -12,6 +14,14 @@ class Doubled(hvd.Compressor):
     @staticmethod
     def compress(tensor):
         return torch._neg_view(tensor.neg()), None
+
+
+class Plain(hvd.Compressor):
+    """Sends what it is given."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor, None
 
 
 class Types(Ranks):
@@ -76,3 +86,35 @@ class Types(Ranks):
             (hvd.allgather(weight)[-2:].abs().square().sum() * (rank + 1)).backward()
             optimizer.step()
             self.assertTrue(torch.equal(weight, hvd.broadcast(weight.detach(), 0)))
+
+
+class OnTheBoard(Ranks):
+    def steps(self, to_none, **options):
+        """The weights after some steps, the gradients' places in them, and the bytes that were summed in place."""
+        weight = torch.nn.Parameter(torch.arange(250_000.0).reshape(500, 500) / 250_000)
+        name = f"on the board {to_none} {len(options)}"  # what was agreed of a name elsewhere stays elsewhere
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [(name, weight)], **options)
+        places, before = [], current_engine().statistics()["in_place_bytes"]
+        for step in range(3):
+            (weight * weight * (self.rank + step + 1)).sum().backward()
+            optimizer.step()
+            places.append(weight.grad.data_ptr())
+            optimizer.zero_grad(set_to_none=to_none)
+        return weight.detach(), places, current_engine().statistics()["in_place_bytes"] - before
+
+    def test_gradients_are_averaged_where_they_lie(self):
+        expected, _, elsewhere = self.steps(True, compression=Plain)
+        self.assertEqual(elsewhere, 0)
+        for to_none in (True, False):
+            weights, places, in_place = self.steps(to_none)
+            self.assertTrue(torch.equal(weights, expected))
+            if self.size > 1:  # of one host
+                self.assertEqual((len(set(places)), in_place), (1, 3 * 1_000_000))
+
+    def test_empty_has_every_type(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.bool):
+            tensor = hvd.empty((3, 5), dtype)
+            self.assertEqual((tensor.shape, tensor.dtype), ((3, 5), dtype))
+            tensor.fill_(1)
+            self.assertTrue((hvd.allreduce_(tensor, op=hvd.Max) == 1).all())
+        self.assertEqual((hvd.empty(0).shape, hvd.empty(7).shape), ((0,), (7,)))

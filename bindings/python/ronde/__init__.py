@@ -12,7 +12,7 @@ from ._built import (ccl_built, cuda_built, ddl_built, gloo_built, gloo_enabled,
                      mpi_threads_supported, nccl_built, rocm_built)
 from ._compression import Compression, Compressor
 from ._engine import LocalJob
-from ._job import (cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank, local_size, rank,
+from ._job import (cross_rank, cross_size, empty, init, is_homogeneous, is_initialized, local_rank, local_size, rank,
                    shutdown, size)
 from ._join import join
 from ._library import VERSION as __version__

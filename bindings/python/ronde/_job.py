@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import threading
-from typing import Any, Callable, Iterable, NamedTuple, Optional
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, Union
 
 import numpy
 
@@ -93,6 +93,13 @@ def current_engine() -> Engine:
     if engine is None:
         raise InvalidArgument("Ronde has not been initialized: call init() first")
     return engine
+
+
+def empty(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> numpy.ndarray:
+    """A new array without values in memory that the ranks of this host share: an allreduce in place of such an array
+    on every rank is done where it lies. Where that memory has no room it is ordinary memory, which is said once, at
+    info. Drop it, and all views of it, only when no work on it is in flight."""
+    return current_engine().empty(shape, dtype)
 
 
 def name_in(unnamed: "Optional[collections.Counter[str]]", operation: str, name: Optional[str]) -> str:

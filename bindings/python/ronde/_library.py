@@ -116,7 +116,7 @@ class Statistics(ctypes.Structure):
 
     _fields_ = [("struct_size", c_size_t)] + [(name, c_uint64) for name in (
         "batches", "tensors", "payload_bytes", "control_bytes", "full_requests", "planned_requests",
-        "background_wakes", "execution_nanoseconds")]
+        "background_wakes", "execution_nanoseconds", "in_place_bytes")]
 
 
 class Operation(ctypes.Structure):
@@ -182,6 +182,7 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_engine_stop_timeline": (status, [handle, out]),
         "ronde_engine_mark": (status, [handle, c_int32, c_char_p, out]),
         "ronde_buffer_allocate": (status, [handle, c_size_t, out, out]),
+        "ronde_buffer_allocate_anywhere": (status, [handle, c_size_t, out, out]),
         "ronde_buffer_memory": (c_void_p, [handle]), "ronde_buffer_release": (None, [handle]),
         "ronde_request_init_sized": (None, [POINTER(Request), c_size_t]),
         "ronde_work_wait": (status, [handle, out]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 import numpy
 
@@ -216,15 +216,22 @@ class Engine(_engine.Engine):
     def buffer(self, shape: Sequence[int], dtype: Any = numpy.float32) -> numpy.ndarray:
         """A new array of zeros in memory that the ranks of this host share: an allreduce in place of such an array on
         every rank is done where it lies. Drop it, and all views of it, only when no work on it is in flight."""
+        array = self._allocated(LIBRARY.ronde_buffer_allocate, shape, dtype)
+        array[...] = 0
+        return array
+
+    def empty(self, shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> numpy.ndarray:
+        """buffer() without values; where the board has no room it is ordinary memory, which the engine says once, at
+        info."""
+        return self._allocated(LIBRARY.ronde_buffer_allocate_anywhere, shape, dtype)
+
+    def _allocated(self, function: Any, shape: Union[int, Sequence[int]], dtype: Any) -> numpy.ndarray:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
         dtype = numpy.dtype(dtype)
         pointer = ctypes.c_void_p()
         with self._lock:
-            call(LIBRARY.ronde_buffer_allocate, self._handle(), math.prod(shape) * dtype.itemsize,
-                 ctypes.byref(pointer))
-        owner = _Buffer(pointer)
-        array = lent_array(LIBRARY.ronde_buffer_memory(pointer) or 0, shape, dtype, owner)
-        array[...] = 0
-        return array
+            call(function, self._handle(), math.prod(shape) * dtype.itemsize, ctypes.byref(pointer))
+        return lent_array(LIBRARY.ronde_buffer_memory(pointer) or 0, shape, dtype, _Buffer(pointer))
 
 
 class _Buffer:

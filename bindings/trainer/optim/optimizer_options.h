@@ -11,7 +11,7 @@
 
 namespace ronde::trainer {
 
-// Where gradients lie: in memory of the process, or on the board of the host (a ronde::Buffer),
+// Where gradients lie: in memory of the process, or on the board of the host (ronde::allocator),
 // where the ranks sum them without copying them first. The sums are the same.
 enum class Gradients : std::uint8_t { kPlain, kBoard };
 
@@ -22,7 +22,7 @@ struct OptimizerOptions {
   std::uint64_t accumulate = 1;  // micro-batches of a step on each rank
   double clip_norm = 0.0;        // the largest norm of the summed gradient; 0: whatever it is
   Compression wire = Compression::kNone;
-  Gradients gradients = Gradients::kPlain;
+  Gradients gradients = Gradients::kBoard;
   // Whether gradients are submitted while backward goes on; false, for comparison: in step().
   bool overlap = true;
   // Gradients are held back until so many bytes of them are ready. The default suits a host, where

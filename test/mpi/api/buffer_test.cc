@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +81,41 @@ TEST(Buffer, TakesPartsAndOtherOperations) {
   fill(part, engine.rank());
   engine.broadcast("weights", part, 0).wait();
   EXPECT_EQ(part[7], value(0, 7));
+  engine.close();
+}
+
+TEST(Allocator, GivesContainersThatAreSummedWhereTheyLie) {
+  ronde::Engine engine;
+  using Vector = std::vector<float, ronde::allocator<float>>;
+  const ronde::allocator<float> allocator(engine);
+  Vector vector(allocator);
+  for (std::size_t i = 0; i < 100'003; ++i) vector.push_back(value(engine.rank(), i));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(vector.data()) % 64, 0U);
+  Vector moved(allocator);
+  moved = std::move(vector);
+  engine.allreduce("vector", std::span(moved), ronde::sum).wait();
+  expect_sum(moved, engine.size());
+  const bool one_host = engine.local_size() == engine.size();
+  EXPECT_EQ(engine.statistics().in_place_bytes, one_host ? moved.size() * sizeof(float) : 0U);
+  EXPECT_EQ(engine.statistics().payload_bytes, moved.size() * sizeof(float));
+  std::map<int, int, std::less<>, ronde::allocator<std::pair<const int, int>>> map(allocator);
+  for (int i = 0; i < 100; ++i) map[i] = i;
+  EXPECT_EQ(map.at(99), 99);
+  EXPECT_THROW(moved.reserve(moved.max_size() + 1), std::length_error);
+  engine.close();
+  EXPECT_EQ(map.size(), 100U) << "what it holds outlives the engine";
+}
+
+// More than the board has is ordinary memory, with the same sums.
+TEST(Allocator, TakesOrdinaryMemoryWhereTheBoardIsFull) {
+  ::setenv("RONDE_BUFFER_BYTES", "65536", 1);
+  ronde::Engine engine;
+  ::unsetenv("RONDE_BUFFER_BYTES");
+  std::vector<float, ronde::allocator<float>> vector(40'003, ronde::allocator<float>(engine));
+  fill(vector, engine.rank());
+  engine.allreduce("vector", std::span(vector), ronde::sum).wait();
+  expect_sum(vector, engine.size());
+  EXPECT_EQ(engine.statistics().in_place_bytes, 0U);
   engine.close();
 }
 

@@ -283,6 +283,7 @@ typedef struct ronde_statistics {
   /* Nanoseconds in which a batch was under way: from its first step on this rank until its results
    * were complete here, waiting for other ranks included. */
   uint64_t execution_nanoseconds;
+  uint64_t in_place_bytes; /* of payload_bytes: summed where they lay on the board, nothing copied */
 } ronde_statistics;
 
 /* Returns the version of the library, "0.1.0": a constant string. */
@@ -480,6 +481,13 @@ RONDE_API ronde_status ronde_engine_mark(ronde_engine* engine, int32_t mark, con
  * (64 MiB in a local job); RONDE_UNSUPPORTED in a forked child; the job's failure. */
 RONDE_API ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes,
                                              ronde_buffer** buffer, ronde_error** error);
+/* The same, but where the board has no room, or the engine is over, the buffer is memory of this
+ * process alone: tensors in it are copied, and an engine says once, at info, that there was no room.
+ * Returns: argument codes; RONDE_OUT_OF_MEMORY: the process has no memory left. */
+RONDE_API ronde_status ronde_buffer_allocate_anywhere(ronde_engine* engine, size_t bytes,
+                                                      ronde_buffer** buffer, ronde_error** error);
+/* Returns 1 if the buffer lies on the board, else 0; 0 for NULL. */
+RONDE_API int32_t ronde_buffer_is_on_board(const ronde_buffer* buffer);
 /* Returns the first byte of the buffer, owned by it; NULL for NULL. */
 RONDE_API void* ronde_buffer_memory(const ronde_buffer* buffer);
 /* Gives the memory back, from any thread, before or after the engine is closed; no work on it may

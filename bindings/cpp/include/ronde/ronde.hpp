@@ -26,6 +26,7 @@
 
 #include <ronde/ronde.h>
 
+#include <ronde/allocator.hpp>
 #include <ronde/averager.hpp>
 #include <ronde/averager_options.hpp>
 #include <ronde/buffer.hpp>

@@ -17,7 +17,7 @@ from .. import (Adasum, Average, BAnd, BOr, BXor, Compression, Compressor, Error
                 rocm_built, run, shutdown, size, start_timeline, stop_timeline)
 from .._missing import elastic_attribute
 from ._backend import register as _register_backend
-from ._functions import (broadcast_optimizer_state, broadcast_parameters, operations as _operations,
+from ._functions import (broadcast_optimizer_state, broadcast_parameters, empty, operations as _operations,
                          sparse_allreduce_async)
 from ._optimizer import DistributedOptimizer
 from ._sync_batch_norm import SyncBatchNorm

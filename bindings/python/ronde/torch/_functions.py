@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import pickle
-from typing import Any, Callable, Iterable, Optional, Union
+from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
+import numpy
 import torch
 
 from .._job import current_engine
@@ -17,6 +19,16 @@ from ._autograd import TorchOperations
 from ._tensors import TorchArrays, require_dense
 
 operations = TorchOperations(TorchArrays())
+
+
+def empty(shape: Union[int, Sequence[int]], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """ronde.empty() as a tensor."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    count = math.prod(shape) * torch.empty((), dtype=dtype).element_size()
+    if count == 0:  # NumPy's would have no address
+        return torch.empty(shape, dtype=dtype)
+    return torch.from_numpy(current_engine().empty(count, numpy.uint8)).view(dtype).reshape(shape)
+
 
 Parameters = Union[dict[str, torch.Tensor], Iterable[tuple[str, torch.Tensor]], Iterable[torch.Tensor]]
 

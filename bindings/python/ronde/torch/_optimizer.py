@@ -13,8 +13,9 @@ import torch
 from .._compression import Compression, Compressor
 from .._engine import STEP, Step, supported
 from .._library import InvalidArgument, Op
-from .._process_sets import ProcessSet, global_process_set, takes_part
-from ._functions import operations, sparse_allreduce_async
+from .._process_sets import ProcessSet, engine_of, global_process_set, takes_part
+from ._functions import empty, operations, sparse_allreduce_async
+from ._tensors import NUMBERS_OF, is_plain
 
 Unit = tuple[torch.Tensor, ...]  # parameters whose gradients are averaged together
 Groups = Union[int, Sequence[Sequence[torch.Tensor]], None]
@@ -38,6 +39,7 @@ class _Averager:
         self.works: dict[Unit, list[Callable[[], Any]]] = {}  # in flight, with what ends them
         self.nodes: list[Any] = []  # torch holds them weakly
         self.was_sparse: set[torch.Tensor] = set()
+        self.homes: dict[torch.Tensor, Optional[torch.Tensor]] = {}  # on the board; None: stays where torch has it
         self.steps = 0  # that have ended
         self.number: Optional[int] = None  # of this step, where the program gives one
         self.ended: Optional[int] = None  # the number of the step that has ended last
@@ -116,7 +118,7 @@ class _Averager:
             finish.append(self._submit_dense(dense, len(unit) > 1))
 
     def _submit_dense(self, parameters: list[torch.Tensor], grouped: bool) -> Callable[[], None]:
-        tensors = [one.grad.to_dense() if one.grad.is_sparse else one.grad for one in parameters]
+        tensors = [one.grad.to_dense() if one.grad.is_sparse else self._at_home(one) for one in parameters]
         name = self.names[parameters[0]]
         if grouped:
             work = operations.grouped_allreduce_async_(tensors, name=name, **self.how)
@@ -130,6 +132,18 @@ class _Averager:
                     parameter.grad = _sparse_rows(tensor)
 
         return finish
+
+    def _at_home(self, parameter: torch.Tensor) -> torch.Tensor:
+        """The gradient, from now on in memory that the ranks of this host share, where it is averaged without being
+        copied again. Where zero_grad() keeps gradients torch accumulates them there, and nothing is copied at all."""
+        if parameter not in self.homes:
+            shares = engine_of(self.process_set).local_size > 1 and self.how["compression"] is Compression.none
+            dense = parameter.device.type == "cpu" and is_plain(parameter) and parameter.dtype in NUMBERS_OF
+            self.homes[parameter] = empty(parameter.shape, parameter.dtype) if shares and dense else None
+        home = self.homes[parameter]
+        if home is not None and parameter.grad is not home and not parameter.grad.requires_grad:
+            parameter.grad = home.copy_(parameter.grad)
+        return parameter.grad
 
     def _submit_sparse(self, parameter: torch.Tensor) -> Callable[[], None]:
         if "weight" in self.how:
@@ -359,6 +373,10 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     Average gradients are divided by it before the sum, and by size / it afterwards. groups: how many groups, or lists
     of parameters that are averaged as one unit. sparse_as_dense: sparse gradients are averaged as dense ones.
     process_set: over whose ranks gradients are averaged; another rank steps by its own.
+
+    Gradients on the CPU that travel as they are lie in memory that the ranks of a host share (ronde.empty()) from their
+    first step on: `parameter.grad` is that memory in every step, and zero_grad(set_to_none=False) has torch accumulate
+    there.
 
     In each step every rank averages every parameter that requires a gradient then, or did in an earlier step: one may
     be thawed later, in the same step on every rank. One without a gradient on this rank gives zeros (a sparse one that

@@ -49,19 +49,19 @@ void broadcast(Engine& engine, const char* kind, std::span<const StateTensor> te
 
 }  // namespace
 
-// The gradients of parameters in one Buffer, for as long as it lives.
+// The gradients of parameters side by side on the board, for as long as it lives.
 class Optimizer::Board {
  public:
   Board(const Engine& engine, std::span<Parameter* const> parameters)
-      : parameters_(parameters.begin(), parameters.end()), buffer_(engine, floats_of(parameters)) {}
+      : parameters_(parameters.begin(), parameters.end()),
+        memory_(floats_of(parameters), allocator<float>(engine)) {}
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
   ~Board() {
-    const std::span<const float> memory = buffer_.span();
     for (Parameter* const parameter : parameters_) {
       const float* const gradient = parameter->gradient().data();
       // Another board may have it by now.
-      if (gradient < memory.data() || gradient >= memory.data() + memory.size()) continue;
+      if (gradient < memory_.data() || gradient >= memory_.data() + memory_.size()) continue;
       parameter->take_gradient_back();
     }
   }
@@ -69,7 +69,7 @@ class Optimizer::Board {
   void place() {
     std::size_t first = 0;
     for (Parameter* const parameter : parameters_) {
-      parameter->place_gradient(buffer_.span().subspan(first, parameter->size()));
+      parameter->place_gradient(std::span(memory_).subspan(first, parameter->size()));
       first += rounded(parameter->size());
     }
   }
@@ -84,7 +84,7 @@ class Optimizer::Board {
   }
 
   const std::vector<Parameter*> parameters_;
-  Buffer<float> buffer_;
+  std::vector<float, allocator<float>> memory_;
 };
 
 Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
@@ -99,7 +99,8 @@ Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
       used_(parameters_.size(), 0),
       in_pass_(parameters_.size(), 0),
       check_every_(check_interval()) {
-  if (options_.gradients == Gradients::kBoard) {
+  // Alone on its host a rank copies in either case.
+  if (options_.gradients == Gradients::kBoard && here.engine().local_size() > 1) {
     board_ = std::make_unique<Board>(here.engine(), parameters_);
     board_->place();
   }

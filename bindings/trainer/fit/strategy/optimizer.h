@@ -83,8 +83,7 @@ struct StepResult {
 class Optimizer {
  public:
   // Gives every replica the chief's parameters. Throws TrainerError where the model was made under
-  // another strategy than the current one, and for options that make no sense; with
-  // Gradients::kBoard RONDE_OUT_OF_MEMORY where the board has no room for them.
+  // another strategy than the current one, and for options that make no sense.
   Optimizer(Model& model, const OptimizerOptions& options);
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;

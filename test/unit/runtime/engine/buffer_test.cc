@@ -93,6 +93,12 @@ TEST_P(EngineBufferTest, AllRanksOnTheBoard) {
     for (int step = 0; step < 10; ++step) reduce(engine, tensor, step);
     EXPECT_EQ(engine.statistics().full_requests, 1U);
     EXPECT_EQ(engine.statistics().planned_requests, 9U);
+    const auto in_place = engine.statistics().in_place_bytes;
+    const bool one_host = engine.local_size() == engine.size();
+    EXPECT_EQ(in_place, one_host ? engine.statistics().payload_bytes : 0U);
+    Tensor plain(engine, false);
+    reduce(engine, plain, 0, "plain");
+    EXPECT_EQ(engine.statistics().in_place_bytes, in_place);
   });
 }
 
@@ -129,8 +135,13 @@ TEST(EngineBuffer, ASettingBoundsThem) {
     const auto refused = engine.allocate(base::Bytes(4096));
     EXPECT_EQ(refused.status().code(), Code::kOutOfMemory);
     EXPECT_THAT(refused.status().message(), HasSubstr("RONDE_BUFFER_BYTES"));
+    const auto elsewhere = engine.allocate_anywhere(base::Bytes(4096));
+    ASSERT_TRUE(elsewhere.ok()) << elsewhere.status().message();
+    EXPECT_FALSE((*elsewhere)->on_board());
+    std::memset((*elsewhere)->bytes().data(), 1, (*elsewhere)->bytes().size());
     most->reset();
     EXPECT_TRUE(engine.allocate(base::Bytes(100'000)).ok());
+    EXPECT_TRUE((*engine.allocate_anywhere(base::Bytes(4096)))->on_board());
   });
   options.environment = {"RONDE_BUFFER_BYTES=0"};
   run_job(2, options, [](int /*rank*/, Engine& engine) {

@@ -33,17 +33,9 @@ namespace detail {
 // memory.
 class GradientMemoryPool {
  public:
-  GradientMemoryPool(const Engine& engine, std::size_t bytes) {
-    try {
-      board_ = std::make_shared<Buffer<std::byte>>(engine, bytes);
-      next_ = board_->data();
-    } catch (const Error& error) {
-      if (error.status() != RONDE_OUT_OF_MEMORY) throw;
-      plain_ = at::zeros({static_cast<std::int64_t>(bytes + kAlignment)}, at::kByte);
-      const auto address = reinterpret_cast<std::uintptr_t>(plain_.data_ptr());
-      next_ = static_cast<std::byte*>(plain_.data_ptr()) + (kAlignment - address % kAlignment);
-    }
-  }
+  GradientMemoryPool(const Engine& engine, std::size_t bytes)
+      : memory_(std::make_shared<Memory>(bytes, allocator<std::byte>(engine))),
+        next_(memory_->data()) {}
   static std::size_t bytes_of(const at::Tensor& like) {
     return (like.nbytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -52,7 +44,7 @@ class GradientMemoryPool {
   at::Tensor take(const at::Tensor& like) {
     void* const data = next_;
     next_ += bytes_of(like);
-    const auto keep = [board = board_, plain = plain_](void* /*data*/) {};
+    const auto keep = [memory = memory_](void* /*data*/) {};
     if (like.is_non_overlapping_and_dense()) {
       return at::from_blob(data, like.sizes(), like.strides(), keep, like.options());
     }
@@ -61,10 +53,10 @@ class GradientMemoryPool {
 
  private:
   static constexpr std::size_t kAlignment = 64;
+  using Memory = std::vector<std::byte, allocator<std::byte>>;
 
-  std::shared_ptr<Buffer<std::byte>> board_;
-  at::Tensor plain_;
-  std::byte* next_ = nullptr;
+  std::shared_ptr<Memory> memory_;
+  std::byte* next_;
 };
 
 // A parameter, and where its gradient is averaged.
@@ -158,7 +150,7 @@ class AccumulatedHook : public ::torch::autograd::FunctionPostHook {
 //     optimizer.step();
 //   }
 //
-// Gradients lie in memory on the board (ronde::Buffer), where an allreduce copies nothing. Where
+// Gradients lie in memory on the board (ronde::allocator), where an allreduce copies nothing. Where
 // the trainer keeps them defined (zeroes them) torch accumulates them in place; where they become
 // undefined (set_to_none), or are sparse or of another layout, they are copied there once, and
 // `parameter.grad()` is that memory from then on. It stays valid as long as the gradient does.
