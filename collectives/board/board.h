@@ -198,7 +198,8 @@ class Board {
   bool fail(const FailureRecord& record) const;
   // The same, but where this board lies inside another one that one does not fail with it.
   bool fail_alone(const FailureRecord& record) const;
-  // Tells whether a failure was claimed. It is a load or two, cheap enough for every step of the agent.
+  // Tells whether a failure was claimed. It is a load or two, cheap enough for every step of the
+  // agent.
   [[nodiscard]] bool failed() const;
   // The failure, or nullopt. It waits shortly for a record that is claimed and not written yet,
   // whose writer is between two instructions, or dead; then it returns a record in general words

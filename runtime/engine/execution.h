@@ -37,7 +37,7 @@ class Execution {
     std::uint64_t tensors = 0;
     std::uint64_t payload_bytes = 0;
     std::uint64_t in_place_bytes = 0;  // of these, reduced where they lay on the board
-    base::Nanoseconds time{0};  // in which a batch was in progress
+    base::Nanoseconds time{0};         // in which a batch was in progress
   };
 
   Execution(Job& job, const RankContext& context, EndedWorks& works);

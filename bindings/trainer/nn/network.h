@@ -30,8 +30,8 @@ class Network {
  public:
   // Throws TrainerError if two parameters have the same name.
   template <typename M>
-  requires Trainable<M> &&(!std::same_as<std::remove_cvref_t<M>, Network>)
-      Network(M& model)  // NOLINT(google-explicit-constructor): any model is a Network
+    requires Trainable<M> && (!std::same_as<std::remove_cvref_t<M>, Network>)
+  Network(M& model)  // NOLINT(google-explicit-constructor): any model is a Network
       : call_([&model](const Tensor& input) -> Tensor { return model(input); }),
         parameters_(model.parameters()) {
     if constexpr (requires { model.statistics(); }) statistics_ = model.statistics();

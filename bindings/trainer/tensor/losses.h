@@ -19,8 +19,8 @@ class Labels {
  public:
   Labels() = default;  // none
   template <std::ranges::contiguous_range R>
-  requires std::integral<std::ranges::range_value_t<R>> Labels(
-      const R& labels)  // NOLINT(google-explicit-constructor): any range of labels is Labels
+    requires std::integral<std::ranges::range_value_t<R>>
+  Labels(const R& labels)  // NOLINT(google-explicit-constructor): any range of labels is Labels
       : data_(std::ranges::data(labels)),
         size_(std::ranges::size(labels)),
         at_([](const void* data, std::size_t i) {

@@ -96,9 +96,8 @@ void print_bits(Strategy& strategy) {
   }
   const auto mean = strategy.reduce(ReduceOp::kMean,
                                     strategy.run([](Replica& here) { return 1.0 * here.rank(); }));
-  const Array ranks = strategy.gather(strategy.run([](Replica& here) {
-    return Array{{1}, {static_cast<float>(here.rank())}};
-  }));
+  const Array ranks = strategy.gather(
+      strategy.run([](Replica& here) { return Array{{1}, {static_cast<float>(here.rank())}}; }));
   const std::string shards = fed(strategy, "shards");
   const std::string chief = fed(strategy, "chief");
   const std::string own = fed(strategy, "own");

@@ -283,7 +283,8 @@ typedef struct ronde_statistics {
   /* Nanoseconds in which a batch was under way: from its first step on this rank until its results
    * were complete here, waiting for other ranks included. */
   uint64_t execution_nanoseconds;
-  uint64_t in_place_bytes; /* of payload_bytes: summed where they lay on the board, nothing copied */
+  uint64_t
+      in_place_bytes; /* of payload_bytes: summed where they lay on the board, nothing copied */
 } ronde_statistics;
 
 /* Returns the version of the library, "0.1.0": a constant string. */
@@ -482,8 +483,8 @@ RONDE_API ronde_status ronde_engine_mark(ronde_engine* engine, int32_t mark, con
 RONDE_API ronde_status ronde_buffer_allocate(ronde_engine* engine, size_t bytes,
                                              ronde_buffer** buffer, ronde_error** error);
 /* The same, but where the board has no room, or the engine is over, the buffer is memory of this
- * process alone: tensors in it are copied, and an engine says once, at info, that there was no room.
- * Returns: argument codes; RONDE_OUT_OF_MEMORY: the process has no memory left. */
+ * process alone: tensors in it are copied, and an engine says once, at info, that there was no
+ * room. Returns: argument codes; RONDE_OUT_OF_MEMORY: the process has no memory left. */
 RONDE_API ronde_status ronde_buffer_allocate_anywhere(ronde_engine* engine, size_t bytes,
                                                       ronde_buffer** buffer, ronde_error** error);
 /* Returns 1 if the buffer lies on the board, else 0; 0 for NULL. */

@@ -36,9 +36,8 @@ class Model {
   // for each replica of this process, one after the other on this thread, and makes the same model
   // each time.
   template <typename Maker>
-  requires std::invocable<Maker&> &&
-      (!std::same_as<std::remove_cvref_t<Maker>, Model>)explicit Model(Maker&& maker)
-      : Model(current_strategy()) {
+    requires std::invocable<Maker&> && (!std::same_as<std::remove_cvref_t<Maker>, Model>)
+  explicit Model(Maker&& maker) : Model(current_strategy()) {
     for (std::size_t i = 0; i < strategy_.local_replicas(); ++i) {
       if constexpr (requires { *maker(); }) {
         add(std::shared_ptr(maker()));

@@ -87,9 +87,8 @@ TEST(Strategy, ReducesNumbersAndArrays) {
 // As the last batch of an epoch has it: the mean counts elements, not replicas.
 TEST(Strategy, TheMeanAlongAnAxisIsOverAllElements) {
   Mirrored strategy(2);
-  const auto arrays = strategy.run([](Replica& here) {
-    return here.rank() == 0 ? Array{{3}, {1, 2, 3}} : Array{{1}, {10}};
-  });
+  const auto arrays = strategy.run(
+      [](Replica& here) { return here.rank() == 0 ? Array{{3}, {1, 2, 3}} : Array{{1}, {10}}; });
   EXPECT_EQ(strategy.reduce(ReduceOp::kMean, arrays, 0), (Array{{}, {4}}));
   EXPECT_EQ(strategy.gather(arrays), (Array{{4}, {1, 2, 3, 10}}));
 }
@@ -192,9 +191,7 @@ TEST(Strategies, RefuseWhatCannotBe) {
   EXPECT_THAT(error_of([] { Mirrored many(65); }), HasSubstr("use 1 to 64"));
   EXPECT_THAT(error_of([] { OneDevice gpu("/gpu:0"); }),
               HasSubstr("no device \"/gpu:0\" for a strategy"));
-  EXPECT_THAT(error_of([] {
-                Mirrored mixed(std::vector<std::string>{"/cpu:0", "/gpu:1"});
-              }),
+  EXPECT_THAT(error_of([] { Mirrored mixed(std::vector<std::string>{"/cpu:0", "/gpu:1"}); }),
               HasSubstr("/gpu:1"));
   EXPECT_EQ(Mirrored(std::vector<std::string>{"/cpu:0", "/cpu:1"}).num_replicas_in_sync(), 2);
   // Names pin nothing, and so any core may be named.

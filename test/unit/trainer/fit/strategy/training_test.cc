@@ -203,9 +203,7 @@ TEST(Models, ASequenceIsTheModelThatAMakerMakes) {
     (void)one->fit(toy_batches(), {.epochs = 1});
     EXPECT_EQ(one->parameter_hash(), made.parameter_hash());
   }
-  EXPECT_THAT(error_of([] {
-                Sequential model({input({1, 2, 2}), dense(3)});
-              }),
+  EXPECT_THAT(error_of([] { Sequential model({input({1, 2, 2}), dense(3)}); }),
               HasSubstr("fc1 has samples of 1 x 2 x 2 in front: put flatten between"));
 }
 
