@@ -171,6 +171,7 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
   auto work = std::make_shared<Work>();
   work->name = "a message";
   work->of_message = true;
+  Status looked;
   Finished finished;
   {
     const MutexLock lock(mutex_);
@@ -199,16 +200,20 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
       const OperationPtr operation = enlist(request, true, to, work);
       record.id = operation->id;
       RONDE_RETURN_IF_ERROR(out->post(record, {}));
-      // It rings whoever awaits something before it closes, and this rank did not before.
-      peers_[base::narrow<std::size_t>(to)].gone =
-          context_.board.state(to) == collectives::PresenceState::kClosed;
-      end_if_hopeless(operation, finished);
+      // It rings whoever awaits something before it closes, and this rank did not before. What it has
+      // written until then is read first: it may have taken this message.
+      if (context_.board.state(to) == collectives::PresenceState::kClosed) {
+        peers_[base::narrow<std::size_t>(to)].gone = true;
+        looked = progress(finished).status();
+        if (in_flight_.contains(operation->id)) end_if_hopeless(operation, finished);
+      }
     } else {
       RONDE_RETURN_IF_ERROR(out->post_message(record, bytes));
       finished.works.emplace_back(work, Status());
     }
   }
   end(finished);
+  if (!looked.ok()) hooks_.fail(looked, looked.rank().value_or(-1));
   return work;
 }
 
