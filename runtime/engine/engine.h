@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -207,6 +208,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void end_set();
   base::Result<std::int64_t> make_large_slots(std::int32_t number,
                                               const collectives::BoardGeometry& geometry);
+  base::Result<std::span<std::byte>> allocate_channel(base::Bytes bytes);
   void announce_end();
   void announce_end_of(std::int32_t number, const std::string& name);
   base::Result<std::unique_ptr<collectives::Transport>> transport_of_set(const SetIdentity& set);

@@ -111,6 +111,7 @@ void Engine::close_at_exit() {
   std::string oldest = table_.describe_oldest();
   for (const auto& set : open_sets()) {
     if (oldest.empty()) oldest = set->table_.describe_oldest();
+    if (oldest.empty()) oldest = set->agent_.messages().oldest_text();
   }
   if (oldest.empty()) oldest = agent_.messages().oldest_text();
   if (!oldest.empty()) {

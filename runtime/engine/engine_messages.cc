@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks, as calls of an engine.
 #include <functional>
+#include <span>
+#include <utility>
 
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_patience.h"
+#include "runtime/sets/set_board.h"
 
 namespace ronde::runtime {
 
@@ -21,11 +24,6 @@ Result<Engine::WorkPtr> Engine::receive(const MessageRequest& request) {
 
 Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, BeginMessage begin) {
   RONDE_RETURN_IF_ERROR(usable());
-  if (within_ != nullptr) {
-    return Status::error(Code::kUnsupported,
-                         "messages between two ranks of a process set are not there yet: send them "
-                         "in the engine of the job, by the ranks of the job");
-  }
   const Inside inside(submitting_threads_);
   Messages& messages = agent_.messages();
   auto work = std::invoke(begin, messages, request);
@@ -35,7 +33,17 @@ Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, Beg
   }
   // Large messages move in the agent, and nothing has rung for one that was there already.
   if (messages.moving() && !request.will_wait) runner_.notify(true);
+  if (!work.ok()) return agent_.context().told(work.status());
   return work;
+}
+
+// The channels of a process set go with it, those of the job stay.
+Result<std::span<std::byte>> Engine::allocate_channel(base::Bytes bytes) {
+  if (within_ == nullptr) return memory_->arena().allocate(bytes);
+  RONDE_ASSIGN_OR_RETURN(auto memory, SetMemory::plain(memory_, bytes));
+  const std::span<std::byte> channel = memory->bytes();
+  within_->job->agent_.openings().keep(within_->identity.number, std::move(memory));
+  return channel;
 }
 
 bool Engine::attend(Work& work, bool spins) {

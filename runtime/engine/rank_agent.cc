@@ -60,13 +60,14 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       stalls_(context_, member_, failure_, control_.links()),
       standing_(context_, member_, threads_,
                 [this] { return execution_.idle() && !messages_.busy(); }),
-      messages_(context_, job.oversubscribed(),
-                {.allocate = std::move(hooks.allocate),
-                 .end = [this](Work& work, const Status& status,
-                               bool of_job) { works_.end_message(work, status, of_job); },
-                 .remember = [this](const Status& why) { works_.remember(why); },
-                 .fail = [this](const Status& why,
-                                std::int32_t culprit) { failure_.fail(why, culprit); }}),
+      messages_(
+          context_, job.oversubscribed(),
+          {.allocate = std::move(hooks.allocate),
+           .end = [this](Work& work, const Status& status,
+                         bool of_job) { works_.end_message(work, context_.told(status), of_job); },
+           .remember = [this](const Status& why) { works_.remember(why); },
+           .fail = [this](const Status& why,
+                          std::int32_t culprit) { failure_.fail(why, culprit); }}),
       tree_(context_.shape.hosts(), job.rank_table().fan_in) {
   timeline_.set_times(execution_.times());
 }
@@ -130,6 +131,7 @@ int RankAgent::step_executions_of_sets() {
   int work = 0;
   for (RankAgent* const set : sets_.all()) {
     if (set->execution_.busy()) work += set->stepped(set->execution_.step());
+    if (set->messages_.busy()) work += set->stepped(set->messages_.step());
   }
   return work;
 }
@@ -145,7 +147,7 @@ int RankAgent::fail_sets() {
 
 bool RankAgent::sets_busy() const {
   const auto& all = sets_.all();
-  return std::any_of(all.begin(), all.end(), [](RankAgent* set) { return set->execution_.busy(); });
+  return std::any_of(all.begin(), all.end(), [](RankAgent* set) { return set->busy(); });
 }
 
 void RankAgent::want_rings(bool wanted) {

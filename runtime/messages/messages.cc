@@ -53,7 +53,8 @@ Result<std::int32_t> Messages::position_of(const MessageRequest& request, bool s
   };
   if (!any && (request.rank < 0 || request.rank >= context_.shape.ranks())) {
     return refused(Code::kInvalidArgument,
-                   "the job has the ranks 0 to " + std::to_string(context_.shape.ranks() - 1));
+                   std::string(context_.set == nullptr ? "the job" : "the process set") +
+                       " has the ranks 0 to " + std::to_string(context_.shape.ranks() - 1));
   }
   if (request.count < 0 ||
       request.count > std::numeric_limits<std::int64_t>::max() / base::size_of(request.dtype)) {
@@ -200,8 +201,8 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
       const OperationPtr operation = enlist(request, true, to, work);
       record.id = operation->id;
       RONDE_RETURN_IF_ERROR(out->post(record, {}));
-      // It rings whoever awaits something before it closes, and this rank did not before. What it has
-      // written until then is read first: it may have taken this message.
+      // It rings whoever awaits something before it closes, and this rank did not before. What it
+      // has written until then is read first: it may have taken this message.
       if (context_.board.state(to) == collectives::PresenceState::kClosed) {
         peers_[base::narrow<std::size_t>(to)].gone = true;
         looked = progress(finished).status();

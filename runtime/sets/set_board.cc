@@ -68,6 +68,12 @@ Result<std::unique_ptr<SetMemory>> SetMemory::make(const collectives::Board& boa
       new SetMemory(std::move(buffer), base::narrow<std::int64_t>(offset)));
 }
 
+Result<std::unique_ptr<SetMemory>> SetMemory::plain(std::shared_ptr<BoardMemory> memory,
+                                                    base::Bytes bytes) {
+  RONDE_ASSIGN_OR_RETURN(auto buffer, BoardBuffer::allocate(std::move(memory), bytes));
+  return std::unique_ptr<SetMemory>(new SetMemory(std::move(buffer), 0));
+}
+
 Result<std::span<std::byte>> memory_at(const collectives::Board& board, std::int64_t offset,
                                        const collectives::BoardGeometry& geometry) {
   const std::size_t bytes = collectives::Board::size_of(geometry).size();

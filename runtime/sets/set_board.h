@@ -31,7 +31,11 @@ class SetMemory {
   static base::Result<std::unique_ptr<SetMemory>> make(const collectives::Board& board,
                                                        std::shared_ptr<BoardMemory> memory,
                                                        const collectives::BoardGeometry& geometry);
-  // Where it lies, from the beginning of all arenas of the host.
+  // Memory for something else of the set.
+  static base::Result<std::unique_ptr<SetMemory>> plain(std::shared_ptr<BoardMemory> memory,
+                                                        base::Bytes bytes);
+  [[nodiscard]] std::span<std::byte> bytes() const { return buffer_->bytes(); }
+  // Where a board lies, from the beginning of all arenas of the host.
   [[nodiscard]] std::int64_t offset() const { return offset_; }
   // Not freed: other ranks may use it still.
   void keep() { buffer_->keep(); }

@@ -96,6 +96,44 @@ void there_and_back(int rank, Engine& engine) {
 
 TEST(Messages, GoThereAndBackInEverySize) { run_on_one_host(2, there_and_back); }
 
+// By the numbers of the set, beside the same numbers and tags of the job. Sets open and close again
+// and again, more often than an arena has room for their channels.
+TEST(Messages, GoInProcessSets) {
+  run_on_one_host(3, [](int rank, Engine& engine) {
+    for (int i = 0; i < 40; ++i) {
+      const auto set = engine.subset({1, 2}, "behind");
+      ASSERT_TRUE(set.ok()) << set.status().message();
+      std::vector<float> mine = values(100'000, rank);
+      std::vector<float> theirs(100'000);
+      const auto round = engine.receive(message_with((rank + 2) % 3, 5, theirs));
+      ASSERT_TRUE(round.ok());
+      if (*set != nullptr) there_and_back((*set)->rank(), **set);
+      ASSERT_TRUE(send(engine, (rank + 1) % 3, 5, mine).ok());
+      ASSERT_TRUE(engine.wait(**round).ok());
+      EXPECT_EQ(theirs, values(100'000, (rank + 2) % 3));
+      if (*set == nullptr) continue;
+      std::vector<float> one(1);
+      EXPECT_THAT(send(**set, 2, 1, one).message(),
+                  AllOf(HasSubstr("process set 'behind'"), HasSubstr("has the ranks 0 to 1")));
+      ASSERT_TRUE((*set)->close().ok());
+    }
+  });
+}
+
+TEST(Messages, ThatDoNotFitInAProcessSetAreNamedByIt) {
+  run_on_one_host(2, [](int rank, Engine& engine) {
+    const auto set = engine.subset({0, 1}, "both");
+    ASSERT_TRUE(set.ok());
+    std::vector<float> data(rank == 0 ? 20'000 : 10'000);
+    const Status status = rank == 0 ? send(**set, 1, 1, data) : receive(**set, 0, 1, data);
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("process set 'both'"), HasSubstr("rank 0 sends 20000 of f32"),
+                      HasSubstr("rank 1 receives 10000 of f32")));
+    ASSERT_TRUE((*set)->close().ok());
+  });
+}
+
 TEST(Messages, GoThroughSlots) { run_on_one_host(2, there_and_back, {"RONDE_MESSAGES=slots"}); }
 
 TEST(Messages, GoOutOfAndIntoBuffers) {
