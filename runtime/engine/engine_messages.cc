@@ -12,7 +12,6 @@ namespace ronde::runtime {
 
 using base::Code;
 using base::Result;
-using base::Status;
 
 Result<Engine::WorkPtr> Engine::send(const MessageRequest& request) {
   return begin_message(request, &Messages::send);
