@@ -24,14 +24,9 @@ import torch
 import torch.distributed as dist
 
 import ronde.torch  # noqa: F401, makes the back end known
-from torch_group_kit import NEW_TORCH, fork_ranks
+from torch_group_kit import NEW_TORCH, fork_ranks, held
 
 TIMEOUT = datetime.timedelta(seconds=60)
-
-
-def held():
-    """Descriptors and threads of this process."""
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
 def settled(expected):

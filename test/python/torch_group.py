@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import ronde.torch
 from ronde.torch._backend import has_python_backends
-from torch_group_kit import NEW_TORCH, SECONDS, Ranks, main, make_group, place_of
+from torch_group_kit import NEW_TORCH, SECONDS, Ranks, held, main, make_group, place_of
 from torch_pairs import Pairs  # noqa: F401, as those of the next line
 from torch_group_training import Training  # noqa: F401, its tests run here
 
@@ -355,7 +355,34 @@ class Errors(Ranks):
 
 
 class Groups(Ranks):
-    def test_groups_are_engines_of_their_own(self):
+    def test_groups_are_process_sets(self):
+        """They open no descriptor and no thread, and groups that cross complete in any order."""
+        if self.size == 1:
+            return
+        dist.barrier()
+        before = held()
+        members = [[rank for rank in self.all if rank != without] for without in self.all] if self.size > 2 else [[0, 1]]
+        groups = [dist.new_group(ranks) for ranks in members]
+        mine = [(group, ranks) for group, ranks in zip(groups, members) if self.rank in ranks]
+        works = []
+        for group, ranks in mine if self.rank % 2 else mine[::-1]:
+            tensor = torch.tensor([float(self.rank)])
+            works.append((dist.all_reduce(tensor, group=group, async_op=True), tensor, sum(ranks)))
+        self.assertEqual(held(), before)
+        for work, tensor, total in works:
+            work.wait()
+            self.assertEqual(tensor.item(), total)
+        for group, ranks in mine:
+            tensor = torch.tensor([self.rank])
+            if self.rank == ranks[0]:
+                dist.send(tensor, ranks[-1], group=group)
+            elif self.rank == ranks[-1]:
+                dist.recv(tensor, ranks[0], group=group)
+                self.assertEqual(tensor.item(), ranks[0])
+            dist.destroy_process_group(group)
+        dist.barrier()
+
+    def test_groups_are_separate(self):
         halves = [dist.new_group([rank for rank in self.all if rank % 2 == half]) for half in (0, 1)
                   if half < self.size]
         mine, members = halves[self.rank % 2], [rank for rank in self.all if rank % 2 == self.rank % 2]

@@ -64,6 +64,25 @@ class ProgramCase(Ranks):
         return folder[0]
 
 
+class Meshes(ProgramCase):
+    """A mesh of devices has a group for each of its rows and columns."""
+
+    def test_two_by_two(self):
+        if self.size != 4:
+            self.skipTest("needs four ranks")
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+        for name, total in (("data", 2 * (self.rank % 2) + 2), ("tensor", 4 * (self.rank // 2) + 1)):
+            tensor = torch.tensor([float(self.rank)])
+            dist.all_reduce(tensor, group=mesh[name].get_group())
+            self.assertEqual(tensor.item(), total)
+        whole = torch.arange(16.0).reshape(4, 4)
+        one = distribute_tensor(whole, mesh, [Shard(0), Shard(1)])
+        self.assertEqual(one.to_local().shape, (2, 2))
+        product = (one @ one).redistribute(mesh, [Replicate(), Replicate()])
+        self.assert_is(product.to_local(), whole @ whole)
+
+
 class Compiled(ProgramCase):
     """O1"""
 

@@ -59,6 +59,7 @@ def main():
         for ranks in (2, 3):
             run(python, HERE / "torch_backend.py", "--backend", backend, "--ranks", ranks)
         run(python, HERE / "torch_programs.py", "--backend", backend)
+        run(python, HERE / "torch_programs.py", "--backend", backend, "--ranks", 4, "Meshes")
         run(python, HERE / "torch_ends.py", "--backend", backend)
     run(python, "-m", "torch.distributed.run", "--nproc_per_node", 2, HERE / "torch_group.py")
     run(python, HERE / "torch_ranks.py", RONDE_MPI="off")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Sequence
 
+import torch
 import torch.distributed as dist
 
 
@@ -21,12 +22,25 @@ def has_python_backends() -> bool:
     return True
 
 
+def _parent_of(global_ranks: Sequence[int]) -> Any:
+    """The group of all ranks, where that is Ronde's, as the parent of a new one; None for itself."""
+    from ._group_core import GroupCore
+    if not dist.is_initialized():
+        return None
+    world = dist.group.WORLD
+    if has_python_backends():
+        cpu = torch.device("cpu")
+        world = world._get_backend(cpu) if cpu in world._device_types else None
+    return world.parent_of(global_ranks) if isinstance(world, GroupCore) and global_ranks else None
+
+
 def _create(options: Any, _: Any = None) -> Any:
     if getattr(options, "enable_reconfigure", False):
         raise NotImplementedError("enable_reconfigure=True: a group of the back end ronde cannot change its ranks yet; "
                                   "leave the flag out, and after a failure call destroy_process_group() and "
                                   "init_process_group() again")
-    arguments = (options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+    arguments = (options.store, options.group_rank, options.group_size, options.timeout, options.group_id,
+                 _parent_of(options.global_ranks_in_group))
     if not has_python_backends():
         from ._process_group import RondeProcessGroup
         return RondeProcessGroup(*arguments)

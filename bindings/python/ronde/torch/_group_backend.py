@@ -4,12 +4,13 @@ and groups of several devices come. Needs a PyTorch that has back ends in Python
 from __future__ import annotations
 
 import datetime
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend
 
 from ._group_operations import GroupOperations
+from ._group_store import Parent
 from ._uncompiled import leave_alone
 from ._work_answers import install
 
@@ -21,12 +22,12 @@ class RondeBackend(GroupOperations, Backend):
     """Ranks of torch.distributed over Ronde, for dense tensors on the CPU; an allreduce also takes sparse ones."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str = "",
-                 global_ranks: Sequence[int] = ()) -> None:
+                 parent: Optional[Parent] = None, global_ranks: Sequence[int] = ()) -> None:
         Backend.__init__(self, rank, size)
         self._options = Backend.Options("ronde", timeout)
         self._options.group_name = name
         self._options.global_ranks_in_group = list(global_ranks)
-        self._open(store, rank, size, timeout, name)
+        self._open(store, rank, size, timeout, name, parent)
         if dist.get_debug_level() == dist.DebugLevel.DETAIL:
             _whole.add(self)
 
@@ -45,13 +46,13 @@ class RondeBackend(GroupOperations, Backend):
     _supports_time_estimate = False
 
     def split(self, store: Any, ranks: Sequence[int], opts: Any) -> "RondeBackend":
-        """The group of some ranks of this one, each of which calls it: an engine of its own."""
+        """The group of some ranks of this one, each of which calls it."""
         if self._rank not in ranks:
             raise NotImplementedError(f"split_group: rank {self._rank} is in none of the groups, and PyTorch does not "
                                       "let a back end in Python say so: name it in a group of its own, or use "
                                       "new_group()")
         return RondeBackend(store, ranks.index(self._rank), len(ranks), opts._timeout, opts.group_name,
-                            opts.global_ranks_in_group)
+                            self.parent_of(ranks), opts.global_ranks_in_group)
 
     def merge(self, store: Any, opts: Any, rank: int, size: int) -> "RondeBackend":
         """A group of ranks that may come from several groups, which meet at the store."""

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -18,7 +18,7 @@ from .._engine import Memory
 from .._library import InvalidArgument
 from .._kept_request import KeptRequest
 from .._works import _Flight
-from ._group_store import RollCall, meet
+from ._group_store import Parent, RollCall, meet, part_of
 from ._group_work import DRIVE_SECONDS, Completions, DoneWork, GroupWork, Health, Shared, Started
 
 _NAMES = 256  # operations of a group that may be in flight; their names are used again, so that the plan knows them
@@ -35,11 +35,16 @@ class GroupCore:
     rank, as ronde.Error, a RuntimeError. Any thread may call. Waiting holds no lock of the interpreter.
     """
 
-    def _open(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str) -> None:
+    def _open(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str,
+              parent: Optional[Parent]) -> None:
         self._rank, self._size = rank, size
         self._label = f"group {name}" if name else "group"
         self._timeout = timeout.total_seconds()
-        self._engine, ours = meet(store, rank, size, timeout, self._label)
+        ours = part_of(store, rank)
+        if parent is None:
+            self._engine = meet(ours, rank, size, timeout, self._label)
+        else:
+            self._engine = parent.engine.subset(parent.ranks, self._label)
         self._shared = Shared(self._engine, Completions(), Health(), RollCall(ours, rank, size))
         self._order = threading.Lock()  # an operation's number and its submission
         self._count = 0
@@ -47,6 +52,11 @@ class GroupCore:
         self._names = [f"{self._label}/{slot}" for slot in range(_NAMES)]
         self._slots: list[list[_Flight]] = [[] for _ in range(_NAMES)]
         self._latest: "collections.deque[weakref.ref[GroupWork]]" = collections.deque(maxlen=_ASKED)
+
+    def parent_of(self, ranks: Sequence[int]) -> Optional[Parent]:
+        """This group as the parent of one of these ranks of it; None where they have to meet by themselves: a process
+        set has its ranks in ascending order."""
+        return Parent(self._engine, ranks) if self._engine.is_open and list(ranks) == sorted(ranks) else None
 
     # ---- what torch asks ----
 

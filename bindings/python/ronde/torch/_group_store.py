@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a process group meet over the group's store."""
+"""How the ranks of a process group find each other: as a process set of their parent, or over the group's store."""
 from __future__ import annotations
 
 import datetime
 import threading
 import time
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional, Sequence
 
 from torch._C._distributed_c10d import PrefixStore
 
@@ -43,14 +43,22 @@ class _TorchStore:
         return self._store.get(key)
 
 
-def meet(store: Any, rank: int, size: int, timeout: datetime.timedelta, name: str) -> tuple[Engine, Any]:
-    """The engine of this rank, and the group's part of the store. Waits for the others as long as the timeout says.
+class Parent(NamedTuple):
+    """An engine that all ranks of a group have, and which of its ranks they are, in the group's order."""
 
-    Raises Error if a rank has not come by then. A store serves any number of groups one after another: each rank counts
-    those that it has opened.
-    """
-    opened = store.add(f"ronde/opened/{rank}", 1)
-    ours = PrefixStore(f"ronde/{opened}", store)
+    engine: Engine
+    ranks: Sequence[int]
+
+
+def part_of(store: Any, rank: int) -> Any:
+    """The group's part of the store, which serves any number of groups one after another: each rank counts those that
+    it has opened."""
+    return PrefixStore(f"ronde/{store.add(f'ronde/opened/{rank}', 1)}", store)
+
+
+def meet(ours: Any, rank: int, size: int, timeout: datetime.timedelta, name: str) -> Engine:
+    """The engine of this rank, which meets the others in the group's part of the store. Waits for them as long as the
+    timeout says, and raises Error if a rank has not come by then."""
     ours.set(f"rank/{rank}", b"here")
     if ours.add("arrived", 1) == size:
         ours.add("all", 1)
@@ -62,7 +70,7 @@ def meet(store: Any, rank: int, size: int, timeout: datetime.timedelta, name: st
                         f"new_group() within {timeout.total_seconds():g} s", Status.DEADLINE)
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
-    return Engine(rank=rank, size=size, store=_TorchStore(ours)), ours
+    return Engine(rank=rank, size=size, store=_TorchStore(ours))
 
 
 class RollCall:
