@@ -283,8 +283,8 @@ typedef struct ronde_statistics {
   /* Nanoseconds in which a batch was under way: from its first step on this rank until its results
    * were complete here, waiting for other ranks included. */
   uint64_t execution_nanoseconds;
-  uint64_t
-      in_place_bytes; /* of payload_bytes: summed where they lay on the board, nothing copied */
+  /* Of payload_bytes: summed where they lay on the board, with nothing copied. */
+  uint64_t in_place_bytes;
 } ronde_statistics;
 
 /* Returns the version of the library, "0.1.0": a constant string. */

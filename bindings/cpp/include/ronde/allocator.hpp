@@ -36,6 +36,7 @@ class allocator {  // NOLINT(readability-identifier-naming): named as the standa
   using propagate_on_container_move_assignment = std::true_type;
   using propagate_on_container_swap = std::true_type;
 
+  // Memory comes from the board of this engine.
   explicit allocator(const Engine& engine) : engine_(engine.get()) {}
   template <typename Other>
   allocator(const allocator<Other>& other) noexcept : engine_(other.engine_) {}
