@@ -20,8 +20,8 @@ COVERED = {
     "batch_norm_over_ranks(Tensor, Tensor, Tensor, float, SumOverRanks)",
     "batch_norm_as_given(Tensor, Tensor, Tensor, float, std::span<const float>, std::span<const float>)",
     "Window.side", "Window.stride", "Window.padding",
-    "Linear", "Convolution", "MaxPool", "AveragePool", "Relu", "Sigmoid", "Flatten", "Dropout",
-    "BatchNorm", "Sequential",  # the latter only calls its layers, as core_runner does
+    "Linear", "Convolution", "MaxPool", "AveragePool", "Applied", "Dropout",
+    "BatchNorm", "Layers",  # the latter only calls its layers, as core_runner does
     "kSgd", "kAdam", "kAdamW", "RuleOptions.kind", "RuleOptions.momentum", "RuleOptions.nesterov",
     "RuleOptions.beta1", "RuleOptions.beta2", "RuleOptions.epsilon", "RuleOptions.weight_decay",
     "kConstant", "kStep", "kCosine", "kLinear", "ScheduleOptions.kind", "ScheduleOptions.learning_rate",
