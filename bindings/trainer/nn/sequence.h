@@ -38,7 +38,9 @@ class LayerMaker {
     Make make;
   };
 
-  LayerMaker(std::string kind, Make make) { pieces_.push_back({std::move(kind), "", make}); }
+  LayerMaker(std::string kind, Make make) {
+    pieces_.push_back({std::move(kind), "", std::move(make)});
+  }
   // flatten, or an operation that keeps the shape, as relu does.
   LayerMaker(Tensor (*operation)(const Tensor&));  // NOLINT(google-explicit-constructor): in lists
   [[nodiscard]] LayerMaker named(std::string name) const;

@@ -30,16 +30,20 @@ class allocator {  // NOLINT(readability-identifier-naming): named as the standa
   static_assert(alignof(T) <= 64, "memory on the board is aligned to 64 bytes");
 
  public:
+  // NOLINTBEGIN(readability-identifier-naming): as the standard library's
   using value_type = T;
   // Each frees what any other has allocated.
   using is_always_equal = std::true_type;
   using propagate_on_container_move_assignment = std::true_type;
   using propagate_on_container_swap = std::true_type;
+  // NOLINTEND(readability-identifier-naming)
 
   // Memory comes from the board of this engine.
   explicit allocator(const Engine& engine) : engine_(engine.get()) {}
+  // NOLINTBEGIN(google-explicit-constructor): as the standard library's
   template <typename Other>
   allocator(const allocator<Other>& other) noexcept : engine_(other.engine_) {}
+  // NOLINTEND(google-explicit-constructor)
 
   // Room for `count` elements, aligned to 64 bytes. Throws std::bad_array_new_length where the
   // bytes cannot be counted, and Error (RONDE_OUT_OF_MEMORY).
@@ -52,13 +56,14 @@ class allocator {  // NOLINT(readability-identifier-naming): named as the standa
     error.throw_if(
         ronde_buffer_allocate_anywhere(engine_, kHeader + count * sizeof(T), &buffer, &error));
     auto* const memory = static_cast<std::byte*>(ronde_buffer_memory(buffer));
-    std::memcpy(memory, &buffer, sizeof(buffer));
+    const Header header{buffer};
+    std::memcpy(memory, &header, sizeof(header));
     return reinterpret_cast<T*>(memory + kHeader);
   }
   void deallocate(T* elements, std::size_t /*count*/) noexcept {
-    ronde_buffer* buffer = nullptr;
-    std::memcpy(&buffer, reinterpret_cast<std::byte*>(elements) - kHeader, sizeof(buffer));
-    ronde_buffer_release(buffer);
+    Header header{};
+    std::memcpy(&header, reinterpret_cast<std::byte*>(elements) - kHeader, sizeof(header));
+    ronde_buffer_release(header.buffer);
   }
 
   friend bool operator==(const allocator& /*one*/, const allocator& /*other*/) { return true; }
@@ -68,6 +73,9 @@ class allocator {  // NOLINT(readability-identifier-naming): named as the standa
   friend class allocator;
 
   // Says which buffer it is, in front of the elements.
+  struct Header {
+    ronde_buffer* buffer = nullptr;
+  };
   static constexpr std::size_t kHeader = 64;
 
   ronde_engine* engine_;

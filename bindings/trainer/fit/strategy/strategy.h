@@ -199,7 +199,7 @@ class Strategy {
   friend class Optimizer;
   template <typename Value>
   static const Value& given(Replica& /*here*/, const Value& value) {
-    return value;
+    return value;  // NOLINT(bugprone-return-const-ref-from-parameter): the caller's argument
   }
   static Part given(Replica& here, const StepBatch& batch) { return here.begin(batch); }
   static Part given(Replica& here, const std::reference_wrapper<const StepBatch>& batch) {
