@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timeline in the C ABI.
+// The timeline in the C ABI, and which ranks the others wait for.
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -52,6 +54,25 @@ ronde_status ronde_engine_mark(ronde_engine* engine, int32_t mark, const char* n
                            "mark is " + std::to_string(mark) + ": give it a ronde_mark");
     }
     return engine->engine->mark(static_cast<MarkKind>(mark), name);
+  });
+}
+
+ronde_status ronde_engine_late(const ronde_engine* engine, ronde_late* late, size_t capacity,
+                               size_t* count, ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (engine == nullptr) return null_argument("engine");
+    if (count == nullptr || (late == nullptr && capacity > 0)) {
+      return null_argument(count == nullptr ? "count" : "late");
+    }
+    const auto rows = engine->engine->late();
+    *count = rows.size();
+    for (std::size_t i = 0; i < std::min(capacity, rows.size()); ++i) {
+      const auto nanoseconds = [](auto time) { return static_cast<std::uint64_t>(time.count()); };
+      late[i] = {rows[i].tensor, rows[i].rank,
+                 0,              rows[i].steps,
+                 nanoseconds(rows[i].total), nanoseconds(rows[i].worst), rows[i].steps_as_victim};
+    }
+    return {};
   });
 }
 

@@ -272,23 +272,30 @@ std::atomic_ref<std::uint64_t> Board::arrived_mark(std::int32_t rank, std::int64
 
 // Marks count from 1, since 0 stands for no mark.
 void Board::mark_arrived(std::int64_t entry, std::uint64_t received_batches, std::uint64_t step,
-                         base::Instant time) const {
+                         base::Instant time, base::Nanoseconds waited) const {
   arrived_mark(rank_, entry).store(received_batches + 1, std::memory_order_relaxed);
   arrived_mark(rank_, entry, 1).store(step, std::memory_order_relaxed);
   arrival_time_word(rank_, entry)
       .store(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
+  arrival_time_word(rank_, entry, 1)
+      .store(static_cast<std::uint64_t>(waited.count()), std::memory_order_relaxed);
 }
 
-std::atomic_ref<std::uint64_t> Board::arrival_time_word(std::int32_t rank,
-                                                        std::int64_t entry) const {
+std::atomic_ref<std::uint64_t> Board::arrival_time_word(std::int32_t rank, std::int64_t entry,
+                                                        std::size_t word) const {
   return std::atomic_ref(
       sections_->arrival_times[index_of_rank(rank) * sections_->arrival_times_row +
-                               index_of_entry(entry)]);
+                               2 * index_of_entry(entry) + word]);
 }
 
 base::Instant Board::arrival_time(std::int32_t rank, std::int64_t entry) const {
   return base::Instant(
       static_cast<std::int64_t>(arrival_time_word(rank, entry).load(std::memory_order_relaxed)));
+}
+
+base::Nanoseconds Board::waited_before(std::int32_t rank, std::int64_t entry) const {
+  return base::Nanoseconds(
+      static_cast<std::int64_t>(arrival_time_word(rank, entry, 1).load(std::memory_order_relaxed)));
 }
 
 std::uint64_t Board::step_of(std::int32_t rank, std::int64_t entry) const {

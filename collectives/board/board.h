@@ -13,7 +13,7 @@
 //   decisions       one byte stream from the coordinator to all ranks
 //   arrival         one word per plan entry: generation and count
 //   arrived         two words per rank and entry, for stall reports
-//   arrival times   one word per rank and entry, for timelines
+//   arrival times   two words per rank and entry: who is late, and for timelines
 //   tuning          how windows of data are cut: picked by a probe when the engines open
 //   messages        what ranks tell each other of their messages, and where their channels lie
 //   slot counters   per rank: which windows of data it has filled and finished (in_host/slots.h)
@@ -153,16 +153,17 @@ class Board {
   // Marks tell which ranks have arrived: a hint for reports, not ordered with arrive(). A mark
   // holds how many batches the rank had received, so that has_arrived() recognises a mark of an
   // earlier step. `last_batch` is the last batch that had this entry, 0 if there was none. With it
-  // goes a word about the step, which is there for whoever has seen the rank's arrive(), and the
-  // time.
+  // goes what is there for whoever has seen the rank's arrive(): a word about the step, the time, and
+  // how long the rank had waited for others before.
   void mark_arrived(std::int64_t entry, std::uint64_t received_batches, std::uint64_t step = 0,
-                    base::Instant time = {}) const;
+                    base::Instant time = {}, base::Nanoseconds waited = {}) const;
   void unmark_arrived(std::int64_t entry) const;
   [[nodiscard]] bool has_arrived(std::int32_t rank, std::int64_t entry,
                                  std::uint64_t last_batch) const;
   [[nodiscard]] std::uint64_t step_of(std::int32_t rank, std::int64_t entry) const;
   // When the rank has arrived at the entry last, by the clock of this host; 0: it never has.
   [[nodiscard]] base::Instant arrival_time(std::int32_t rank, std::int64_t entry) const;
+  [[nodiscard]] base::Nanoseconds waited_before(std::int32_t rank, std::int64_t entry) const;
 
   // The ready queue: the last arriver of an entry puts it there (and rings the coordinator). It has
   // room for every entry, and for one more of each rank: a slow rank may add an entry whose
@@ -212,8 +213,8 @@ class Board {
   [[nodiscard]] std::size_t index_of_entry(std::int64_t entry) const;
   [[nodiscard]] std::atomic_ref<std::uint64_t> arrived_mark(std::int32_t rank, std::int64_t entry,
                                                             std::size_t word = 0) const;
-  [[nodiscard]] std::atomic_ref<std::uint64_t> arrival_time_word(std::int32_t rank,
-                                                                 std::int64_t entry) const;
+  [[nodiscard]] std::atomic_ref<std::uint64_t> arrival_time_word(
+      std::int32_t rank, std::int64_t entry, std::size_t word = 0) const;
   [[nodiscard]] std::span<std::byte> announce_ring(std::size_t index) const;
   [[nodiscard]] bool record_failure(const FailureRecord& record) const;
 

@@ -63,7 +63,7 @@ BoardSections lay_out(const BoardGeometry& geometry, std::byte* memory) {
   sections.arrival = place.many<std::atomic<std::uint64_t>>(entries);
   sections.arrived_row = round_up(2 * entries);
   sections.arrived = place.many<std::uint64_t>(ranks * sections.arrived_row);
-  sections.arrival_times_row = round_up(entries);
+  sections.arrival_times_row = round_up(2 * entries);
   sections.arrival_times = place.many<std::uint64_t>(ranks * sections.arrival_times_row);
   sections.tuning = place.one<TuningWords>();
   sections.message_words = place.many<MessageWords>(ranks);

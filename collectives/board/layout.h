@@ -19,7 +19,7 @@
 namespace ronde::collectives {
 
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
-inline constexpr std::uint32_t kBoardVersion = 8;
+inline constexpr std::uint32_t kBoardVersion = 9;
 
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -102,7 +102,7 @@ struct BoardSections {
   // touches its row first.
   std::span<std::uint64_t> arrived;
   std::size_t arrived_row = 0;
-  // Likewise, when a rank has arrived.
+  // Likewise, when a rank has arrived, and how long it had waited before.
   std::span<std::uint64_t> arrival_times;
   std::size_t arrival_times_row = 0;
   TuningWords* tuning = nullptr;

@@ -92,6 +92,7 @@ Result<Engine::WorkPtr> Engine::try_submit(Submission submission) {
   tensor->signature.on_board =
       may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
   tensor->submitted = clock_->now();
+  tensor->waited = waits().waited_since(agent_.execution().last_end());
   // The agent takes the tensor's pointer away when it ends the tensor, which may be at any moment
   // once it is in the table.
   WorkPtr work = std::make_shared<Work>();
@@ -201,9 +202,12 @@ Result<bool> Engine::wait_until(Work& work, base::Instant deadline) {
   const Inside inside(waiting_threads_);
   if (work.of_message && attend(work, false)) return true;
   learn(work, true);
+  const base::Instant begin = work.completion.done() ? base::kNever : clock_->now();
   // Even if the work is done: a submit that promised to wait has silenced the bell, and the runner
   // makes up for it.
-  return runner_.wait(work.completion, deadline);
+  const bool done = runner_.wait(work.completion, deadline);
+  if (begin != base::kNever) waits().has_waited(begin, clock_->now());
+  return done;
 }
 
 bool Engine::poll(Work& work) {

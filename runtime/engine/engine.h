@@ -27,6 +27,7 @@
 #include "runtime/job/job.h"
 #include "runtime/messages/message.h"
 #include "runtime/tensors/board_buffer.h"
+#include "runtime/tensors/lateness.h"
 #include "runtime/tensors/submission.h"
 #include "runtime/tensors/tensor_table.h"
 #include "runtime/tensors/work.h"
@@ -151,6 +152,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static base::Status result(Work& work);
 
   [[nodiscard]] Statistics statistics();
+  // Which ranks the others have waited for, the worst first: on rank 0, to which all arrivals come;
+  // empty elsewhere. The names are the engine's.
+  [[nodiscard]] std::vector<LateTensorOfRank> late() { return agent_.late().read(); }
 
   // The table of ranks (rank_table.h) and, where there is one, the device; owned by the engine. It
   // asks no other rank.
@@ -178,6 +182,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   using BeginMessage = base::Result<WorkPtr> (Messages::*)(const MessageRequest&);
   bool attend(Work& work, bool spins);
+  // What the threads of this process wait for, in sets too.
+  Submitters& waits() { return within_ == nullptr ? agent_.threads() : within_->job->waits(); }
   base::Result<WorkPtr> begin_message(const MessageRequest& request, BeginMessage begin);
   template <typename Announce>
   void announce_and_learn(Work& work, base::Instant submitted, WaitingHabit* habit,

@@ -246,6 +246,7 @@ void Execution::finish_works() {
   }
   if (finished_.empty()) return;
   const Instant now = context_.clock.now();
+  last_end_.store(now.count(), std::memory_order_relaxed);
   if (context_.timeline->on()) {
     for (const FinishedBatch& finished : finished_) {
       trace(*executing(finished.sequence), finished.status.ok(), batch_began_.value_or(now), now);

@@ -28,7 +28,7 @@ namespace ronde::runtime {
 // Owns the executor, the transport and what the batches in progress need. All members of a rank
 // share it: batches are executed in the order in which they come.
 //
-// Thread safety: counts() from any thread; the rest is for the agent, or for the thread that opens
+// Thread safety: counts() and last_end() from any thread; the rest is for the agent, or for the thread that opens
 // and closes the engine while the runner does not run.
 class Execution {
  public:
@@ -85,6 +85,10 @@ class Execution {
   // One line that names the algorithm that moves the data, and the reason for it.
   [[nodiscard]] std::string description() const { return executor_.description(); }
   [[nodiscard]] Counts counts() const;
+  // When the last batch has ended here; any thread.
+  [[nodiscard]] base::Instant last_end() const {
+    return base::Instant(last_end_.load(std::memory_order_relaxed));
+  }
   [[nodiscard]] collectives::BatchTimes* times() { return executor_.times(); }
 
   // After a failure: drops the batches, after which no memory of theirs is touched; gives up the
@@ -150,6 +154,7 @@ class Execution {
   bool can_go_on_ = false;
   std::optional<base::Instant> batch_began_;  // the batch in progress
   Counters counters_;
+  std::atomic<std::int64_t> last_end_{0};
 };
 
 }  // namespace ronde::runtime

@@ -25,13 +25,14 @@ namespace ronde::runtime {
 // Thread safety: drained() and fd() from any thread; the rest is for the agent.
 class HostControl {
  public:
-  // set_links: those of a process set, which go through the leaders of the job.
+  // set_links: those of a process set, which go through the leaders of the job. late: where the
+  // coordinator records who is late; it must outlive this.
   HostControl(const RankContext& context, std::unique_ptr<TcpLinks> links,
-              std::unique_ptr<SetLinks> set_links)
+              std::unique_ptr<SetLinks> set_links, LateRanks& late)
       : links_(std::move(links)),
         set_links_(std::move(set_links)),
         node_(make_control_node(context.board, context.shape, context.rank, any_links(),
-                                context.config, context.clock)) {}
+                                context.config, context.clock, late)) {}
 
   // idle: this rank has executed every batch.
   base::Result<int> step(bool idle, SleepState& sleep);

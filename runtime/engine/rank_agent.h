@@ -36,6 +36,7 @@
 #include "runtime/sets/set_agents.h"
 #include "runtime/sets/set_openings.h"
 #include "runtime/tensors/ended_works.h"
+#include "runtime/tensors/lateness.h"
 #include "runtime/tensors/tensor_table.h"
 #include "runtime/timeline/timeline.h"
 
@@ -88,6 +89,7 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] Messages& messages() { return messages_; }
   [[nodiscard]] Timeline& timeline() { return timeline_; }
   [[nodiscard]] Submitters& threads() { return threads_; }
+  [[nodiscard]] const LateRanks& late() const { return late_; }
   // The agents of this rank's process sets, and the sets that are being opened.
   [[nodiscard]] SetAgents<RankAgent>& sets() { return sets_; }
   [[nodiscard]] SetOpenings& openings() { return openings_; }
@@ -140,6 +142,7 @@ class RankAgent final : public Agent, private Member::Owner {
   EndedWorks works_;
   ControlStreams streams_;
   Member member_;
+  LateRanks late_;
   HostControl control_;
   Execution execution_;
   StallWatch stalls_;

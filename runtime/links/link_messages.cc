@@ -2,6 +2,10 @@
 // The fields of the messages between leaders.
 #include "runtime/links/link_messages.h"
 
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
 #include "base/codec.h"
 
 namespace ronde::collectives {
@@ -15,13 +19,25 @@ void fields(auto& f, base::Is<FailureRecord> auto& record) {
 namespace ronde::runtime {
 
 void fields(auto& f, base::Is<StepSpan::End> auto& end) { f(end.step, end.rank); }
+void fields(auto& f, base::Is<ArrivalSpan> auto& span) {
+  std::array<std::int64_t, 5> times{span.first.count(), span.last.count(), span.last_waited.count(),
+                                    span.earliest.count(), span.latest.count()};
+  f(times, span.last_rank, span.latest_rank);
+  if constexpr (std::remove_reference_t<decltype(f)>::kReads) {
+    span.first = base::Instant(times[0]);
+    span.last = base::Instant(times[1]);
+    span.last_waited = base::Nanoseconds(times[2]);
+    span.earliest = base::Instant(times[3]);
+    span.latest = base::Instant(times[4]);
+  }
+}
 void fields(auto& f, base::Is<LeaderHello> auto& hello) { f(hello.version, hello.host); }
 void fields(auto& f, base::Is<RelayedAnnouncement> auto& relayed) {
   f(relayed.rank);
   f.rest(relayed.announcement);
 }
 void fields(auto& f, base::Is<ReadyReport> auto& ready) {
-  f(ready.entry, ready.generation, ready.steps.low, ready.steps.high);
+  f(ready.entry, ready.generation, ready.steps.low, ready.steps.high, ready.arrivals);
 }
 void fields(auto& f, base::Is<ClosedReport> auto& closed) {
   f(closed.entry, closed.generation, closed.arrived, closed.ranks, closed.steps);

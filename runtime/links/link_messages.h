@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "collectives/board/board.h"
+#include "runtime/tensors/lateness.h"
 #include "runtime/tensors/step_number.h"
 
 namespace ronde::runtime {
@@ -27,11 +28,13 @@ struct RelayedAnnouncement {
   std::vector<std::byte> announcement;
 };
 
-// All ranks of this subtree have counted themselves in on this entry, in these steps.
+// All ranks of this subtree have counted themselves in on this entry, in these steps, so long ago
+// (ages).
 struct ReadyReport {
   std::int32_t entry = 0;
   std::uint32_t generation = 0;
   StepSpan steps{};
+  ArrivalSpan arrivals{};
 };
 
 // The answer to a CloseDecision: how many ranks of this subtree had counted themselves in before,
@@ -71,7 +74,7 @@ using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport,
 
 // Two leaders tell each other which host each leads.
 struct LeaderHello {
-  static constexpr std::uint32_t kVersion = 4;
+  static constexpr std::uint32_t kVersion = 5;
 
   std::uint32_t version = kVersion;
   std::int32_t host = -1;

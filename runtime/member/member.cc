@@ -46,7 +46,7 @@ Arrival Member::count_in(const LocalTensor& tensor, const Ticket& ticket) {
   // The mark comes before the count: once the last rank has counted itself in, the batch may finish
   // at any moment.
   board.mark_arrived(ticket.entry, received_batches_.load(std::memory_order_relaxed),
-                     tensor.step.word(), tensor.submitted);
+                     tensor.step.word(), tensor.submitted, tensor.waited);
   const auto expected =
       ticket.expected > 0 ? ticket.expected : static_cast<std::uint32_t>(board.ranks());
   const auto arrival =

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <csignal>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace ronde::runtime {
@@ -48,6 +49,7 @@ Submitters::Thread* Submitters::place(std::int32_t number) {
         continue;
       thread.submits.store(false, std::memory_order_relaxed);
       thread.waits_until.store(0, std::memory_order_relaxed);
+      for (Thread::Wait& wait : thread.last_waits) wait.end.store(0, std::memory_order_relaxed);
       thread.move();
       return &thread;
     }
@@ -62,6 +64,28 @@ void Submitters::submitted() {
   thread->submits.store(true, std::memory_order_relaxed);
   thread->waits_until.store(0, std::memory_order_relaxed);
   thread->move();
+}
+
+void Submitters::has_waited(base::Instant begin, base::Instant end) {
+  Thread* const thread = own();
+  if (thread == nullptr) return;
+  const std::size_t next = thread->next_wait.load(std::memory_order_relaxed);
+  Thread::Wait& wait = thread->last_waits[next % thread->last_waits.size()];
+  wait.begin.store(begin.count(), std::memory_order_relaxed);
+  wait.end.store(end.count(), std::memory_order_relaxed);
+  thread->next_wait.store(next + 1, std::memory_order_relaxed);
+}
+
+base::Nanoseconds Submitters::waited_since(base::Instant since) {
+  Thread* const thread = own();
+  base::Nanoseconds waited{0};
+  if (thread == nullptr) return waited;
+  for (const Thread::Wait& wait : thread->last_waits) {
+    const base::Instant begin(wait.begin.load(std::memory_order_relaxed));
+    const base::Instant end(wait.end.load(std::memory_order_relaxed));
+    if (end > since) waited += end - std::max(begin, since);
+  }
+  return waited;
 }
 
 Submitters::Waiting::Waiting(Submitters& submitters) : thread_(submitters.own()) {

@@ -25,6 +25,11 @@ class Submitters {
   // The calling thread submits something.
   void submitted();
 
+  // The calling thread has waited for a work from `begin` to `end`. And how long it has done so since
+  // `since`, as far as its last waits tell.
+  void has_waited(base::Instant begin, base::Instant end);
+  [[nodiscard]] base::Nanoseconds waited_since(base::Instant since);
+
   // The calling thread waits, until a work is done, as long as this lives. A wait that ends at a
   // time of its own is none, since the thread may submit afterwards.
   class Waiting {
@@ -60,6 +65,13 @@ class Submitters {
     std::atomic<std::int32_t> waits{0};
     std::atomic<std::int64_t> waits_until{0};
     std::atomic<std::uint64_t> moves{0};
+    // Its last waits; the thread alone reads and writes them, but a place may go to another one.
+    struct Wait {
+      std::atomic<std::int64_t> begin{0};
+      std::atomic<std::int64_t> end{0};
+    };
+    std::array<Wait, 4> last_waits;
+    std::atomic<std::size_t> next_wait{0};
 
     // Its thread alone writes these: two plain moves, where an addition in one would lock.
     void move() {

@@ -27,6 +27,17 @@ StepSpan steps_of(const collectives::Board& board, std::span<const std::int32_t>
   return steps;
 }
 
+ArrivalSpan arrivals_of(const collectives::Board& board, std::span<const std::int32_t> ranks,
+                        const Joined& joined, std::int32_t entry) {
+  ArrivalSpan arrivals;
+  for (std::int32_t position = 0; position < board.ranks(); ++position) {
+    const std::int32_t rank = ranks[base::narrow<std::size_t>(position)];
+    if (joined.has(rank)) continue;
+    arrivals.add(rank, {board.arrival_time(position, entry), board.waited_before(position, entry)});
+  }
+  return arrivals;
+}
+
 BoardDesk::BoardDesk(collectives::Board board)
     : board_(std::move(board)), decisions_(board_.decision_writer()) {
   for (std::int32_t position = 0; position < board_.ranks(); ++position) {

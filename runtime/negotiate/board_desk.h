@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "runtime/tensors/joined.h"
+#include "runtime/tensors/lateness.h"
 #include "runtime/tensors/step_number.h"
 
 namespace ronde::runtime {
@@ -21,6 +22,11 @@ namespace ronde::runtime {
 [[nodiscard]] StepSpan steps_of(const collectives::Board& board,
                                 std::span<const std::int32_t> ranks, const Joined& joined,
                                 std::int32_t entry);
+
+// Likewise, when they have arrived.
+[[nodiscard]] ArrivalSpan arrivals_of(const collectives::Board& board,
+                                      std::span<const std::int32_t> ranks, const Joined& joined,
+                                      std::int32_t entry);
 
 // Thread safety: none; only the leader's agent uses it. Holds a share of the board's memory.
 class BoardDesk {

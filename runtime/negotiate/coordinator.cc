@@ -46,13 +46,17 @@ StepSpan Coordinator::BoardArrivals::steps(std::int32_t entry, const Joined& joi
   return steps_of(board_, shape_.ranks_of(kHost), joined, entry);
 }
 
+ArrivalSpan Coordinator::BoardArrivals::arrivals(std::int32_t entry, const Joined& joined) {
+  return arrivals_of(board_, shape_.ranks_of(kHost), joined, entry);
+}
+
 StepNumber Coordinator::BoardArrivals::step_of(std::int32_t rank, std::int32_t entry) {
   if (shape_.host_of(rank) != kHost) return {};
   return StepNumber::of_word(board_.step_of(shape_.position_of(rank), entry));
 }
 
 Coordinator::Coordinator(const collectives::Board& board, const base::JobShape& shape, Links* links,
-                         const base::Config& config, const base::Clock& clock)
+                         const base::Config& config, const base::Clock& clock, LateRanks& late)
     : shape_(shape),
       links_(links),
       config_(config),
@@ -62,7 +66,9 @@ Coordinator::Coordinator(const collectives::Board& board, const base::JobShape& 
       negotiator_(shape.ranks(), {board.ranks(), links == nullptr ? 0 : links->children()},
                   config.plan_capacity, arrivals_),
       sets_(shape, config.stall_warning, config.stall_failure),
-      deadlock_(shape.ranks(), config.deadlock_grace) {}
+      deadlock_(shape.ranks(), config.deadlock_grace) {
+  negotiator_.record_in(late);
+}
 
 Result<int> Coordinator::step(bool data_plane_idle) {
   RONDE_ASSIGN_OR_RETURN(int work, read_board());
@@ -109,7 +115,9 @@ Status Coordinator::on_message(const LinkMessage& message) {
       return on_announcement(relayed->rank, relayed->announcement);
     }
   } else if (const auto* ready = std::get_if<ReadyReport>(&message)) {
-    negotiator_.on_subtree_ready(*ready);
+    ReadyReport report = *ready;
+    report.arrivals = report.arrivals.seen_at(clock_.now());
+    negotiator_.on_subtree_ready(report);
     return {};
   } else if (const auto* closed = std::get_if<ClosedReport>(&message)) {
     negotiator_.on_closed(*closed);

@@ -34,7 +34,7 @@ class Coordinator final : public ControlNode {
   // `links`: to other hosts; nullptr on a single host. Every argument given by reference or pointer
   // must outlive the coordinator.
   Coordinator(const collectives::Board& board, const base::JobShape& shape, Links* links,
-              const base::Config& config, const base::Clock& clock);
+              const base::Config& config, const base::Clock& clock, LateRanks& late);
 
   base::Result<int> step(bool data_plane_idle) override;
   void hold_devices_back(bool held) override { negotiator_.hold_devices_back(held); }
@@ -56,6 +56,7 @@ class Coordinator final : public ControlNode {
     std::uint32_t count(std::int32_t entry) override;
     bool has_arrived(std::int32_t rank, std::int32_t entry, std::uint64_t last_batch) override;
     StepSpan steps(std::int32_t entry, const Joined& joined) override;
+    ArrivalSpan arrivals(std::int32_t entry, const Joined& joined) override;
     StepNumber step_of(std::int32_t rank, std::int32_t entry) override;
 
    private:

@@ -21,6 +21,6 @@ namespace ronde::runtime {
                                                              const base::JobShape& shape,
                                                              std::int32_t rank, Links* links,
                                                              const base::Config& config,
-                                                             const base::Clock& clock);
+                                                             const base::Clock& clock, LateRanks& late);
 
 }  // namespace ronde::runtime

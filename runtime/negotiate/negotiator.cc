@@ -71,22 +71,29 @@ void Negotiator::on_entry_ready(std::int32_t index) {
   const std::uint32_t all = static_cast<std::uint32_t>(reporters_.ranks_here) - joined_here_;
   if (arrivals_.count(index) != all) return;
   entry.here = true;
-  report_ready(index, arrivals_.steps(index, joined_));
+  report_ready(index, arrivals_.steps(index, joined_), arrivals_.arrivals(index, joined_));
 }
 
 void Negotiator::on_subtree_ready(const ReadyReport& report) {
   if (report.entry < 0 || base::narrow<std::size_t>(report.entry) >= entries_.size()) return;
   const Entry& entry = entry_at(report.entry);
   if (entry.state != EntryState::kBound || entry.is_ready) return;
-  if (entry.generation == report.generation) report_ready(report.entry, report.steps);
+  if (entry.generation == report.generation) {
+    report_ready(report.entry, report.steps, report.arrivals);
+  }
 }
 
 // Every reporter reports once a step, and the next step begins when the entry is in a batch.
-void Negotiator::report_ready(std::int32_t index, const StepSpan& steps) {
+void Negotiator::report_ready(std::int32_t index, const StepSpan& steps,
+                              const ArrivalSpan& arrivals) {
   Entry& entry = entry_at(index);
   entry.steps.add(steps);
+  entry.arrivals.add(arrivals);
   if (++entry.reports <= reporters_.subtrees) return;
-  if (entry.steps.agrees()) return push_ready(index, true);
+  if (entry.steps.agrees()) {
+    if (late_ != nullptr) late_->add(entry.name, entry.arrivals);
+    return push_ready(index, true);
+  }
   // Every rank waits for this tensor, which fails when all hosts have closed its generation.
   const StepSpan differ = entry.steps;
   const auto pending = unbind(index);
@@ -98,6 +105,7 @@ void Negotiator::forget_reports(Entry& entry) {
   entry.reports = 0;
   entry.here = false;
   entry.steps = {};
+  entry.arrivals = {};
 }
 
 void Negotiator::on_closed(const ClosedReport& report) {

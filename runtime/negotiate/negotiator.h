@@ -35,6 +35,7 @@
 #include "runtime/negotiate/disagreement.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/tensors/joined.h"
+#include "runtime/tensors/lateness.h"
 #include "runtime/tensors/signature.h"
 
 namespace ronde::runtime {
@@ -58,6 +59,8 @@ class ArrivalWords {
   // In which steps the ranks within reach are, all of which, but for those that have joined, have
   // arrived at this entry.
   virtual StepSpan steps(std::int32_t entry, const Joined& joined) = 0;
+  // When these ranks have arrived.
+  virtual ArrivalSpan arrivals(std::int32_t entry, const Joined& joined) = 0;
   // The step of a rank that has arrived; none for ranks of other hosts.
   virtual StepNumber step_of(std::int32_t rank, std::int32_t entry) = 0;
 };
@@ -76,6 +79,8 @@ class Negotiator {
       : Negotiator(ranks, Reporters{ranks, 0}, plan_capacity, arrivals) {}
   Negotiator(std::int32_t ranks, Reporters reporters, std::int64_t plan_capacity,
              ArrivalWords& arrivals);
+  // Records which ranks are late; it must outlive this. Before the first arrival.
+  void record_in(LateRanks& late) { late_ = &late; }
 
   void on_request(std::int32_t rank, const RequestAnnouncement& request);
   // The last of the ranks within reach has arrived at this entry.
@@ -148,6 +153,7 @@ class Negotiator {
     std::int32_t reports = 0;      // how many reporters are ready for the present step
     bool here = false;             // the ranks within reach are one of them
     StepSpan steps;                // of the ranks whose reporters are ready
+    ArrivalSpan arrivals;          // likewise
     std::uint64_t last_batch = 0;  // the last batch with this entry, whatever its name was
     std::list<std::int32_t>::iterator use;
     ReadyQueues::Kind kind;  // of the tensor, and the bytes that it moves
@@ -176,7 +182,7 @@ class Negotiator {
   Entry& entry_at(std::int32_t entry);
   // Stops arrivals at a bound entry, and moves those that were counted to a pending record.
   Pendings::iterator unbind(std::int32_t entry);
-  void report_ready(std::int32_t entry, const StepSpan& steps);
+  void report_ready(std::int32_t entry, const StepSpan& steps, const ArrivalSpan& arrivals);
   // What is known of the step of a rank that is accounted for.
   [[nodiscard]] StepNumber step_of(const Pending& pending, std::int32_t rank) const;
   [[nodiscard]] StepSpan steps_of(const Pending& pending) const;
@@ -217,6 +223,7 @@ class Negotiator {
   Reporters reporters_;
   std::int64_t capacity_;
   ArrivalWords& arrivals_;
+  LateRanks* late_ = nullptr;
   std::vector<Entry> entries_;
   std::vector<std::int32_t> free_;
   std::list<std::int32_t> use_order_;  // bound entries, least recently used first

@@ -36,8 +36,9 @@ Status silent_neighbour(const base::JobShape& shape, const Links::Lost& silent,
       .with_rank(leader);
 }
 
-Relay::Relay(collectives::Board board, const base::JobShape& shape, std::int32_t host, Links& links)
-    : shape_(shape), host_(host), desk_(std::move(board)), links_(links) {}
+Relay::Relay(collectives::Board board, const base::JobShape& shape, std::int32_t host, Links& links,
+             const base::Clock& clock)
+    : shape_(shape), host_(host), desk_(std::move(board)), links_(links), clock_(clock) {}
 
 Result<int> Relay::step(bool data_plane_idle) {
   const auto announced =
@@ -77,7 +78,9 @@ Status Relay::on_message(Links::From from, const LinkMessage& message) {
   } else if (const auto* announcement = std::get_if<RelayedAnnouncement>(&message)) {
     return links_.send_up(*announcement);
   } else if (const auto* ready = std::get_if<ReadyReport>(&message)) {
-    return on_ready(*ready);
+    ReadyReport report = *ready;
+    report.arrivals = report.arrivals.seen_at(clock_.now());
+    return on_ready(report);
   } else if (const auto* closed = std::get_if<ClosedReport>(&message)) {
     return on_closed(*closed);
   }
@@ -115,7 +118,8 @@ Status Relay::on_ready_here(std::int32_t entry) {
   if (ready_[index].here && ready_[index].generation == arrival.generation) return {};
   RONDE_RETURN_IF_ERROR(
       on_ready({entry, arrival.generation,
-                steps_of(desk_.board(), shape_.ranks_of(host_), joined_, entry)}));
+                steps_of(desk_.board(), shape_.ranks_of(host_), joined_, entry),
+                arrivals_of(desk_.board(), shape_.ranks_of(host_), joined_, entry)}));
   ready_[index].here = ready_[index].generation == arrival.generation;
   return {};
 }
@@ -129,8 +133,10 @@ Status Relay::on_ready(const ReadyReport& report) {
   if (ahead < 0) return {};  // this generation has been closed since
   if (ahead > 0) ready = {report.generation};
   ready.steps.add(report.steps);
+  ready.arrivals.add(report.arrivals);
   if (++ready.reports <= links_.children()) return {};
-  return links_.send_up(ReadyReport{report.entry, report.generation, ready.steps});
+  return links_.send_up(ReadyReport{report.entry, report.generation, ready.steps,
+                                    ready.arrivals.seen_at(clock_.now())});
 }
 
 Status Relay::on_closed(const ClosedReport& report) {
@@ -199,7 +205,7 @@ Status Relay::on_batch(const BatchDecision& batch) {
     if (index >= last_batches_.size()) last_batches_.resize(index + 1);
     last_batches_[index] = batch.sequence;
     // A host whose ranks have all joined is ready for the next step at once.
-    if (all == 0) RONDE_RETURN_IF_ERROR(on_ready({item.entry, arrival.generation, {}}));
+    if (all == 0) RONDE_RETURN_IF_ERROR(on_ready({item.entry, arrival.generation, {}, {}}));
   }
   return {};
 }

@@ -23,8 +23,9 @@ namespace ronde::runtime {
 // Thread safety: none; only the agent of the host's leader uses it.
 class Relay final : public ControlNode {
  public:
-  // `links` must have a parent; `links` and `shape` must outlive the relay.
-  Relay(collectives::Board board, const base::JobShape& shape, std::int32_t host, Links& links);
+  // `links` must have a parent; `links`, `shape` and `clock` must outlive the relay.
+  Relay(collectives::Board board, const base::JobShape& shape, std::int32_t host, Links& links,
+        const base::Clock& clock);
 
   base::Result<int> step(bool data_plane_idle) override;
   [[nodiscard]] base::Instant next_deadline() const override { return base::kNever; }
@@ -38,6 +39,7 @@ class Relay final : public ControlNode {
     std::int32_t reports = 0;
     bool here = false;  // this host has reported
     StepSpan steps{};
+    ArrivalSpan arrivals{};
   };
   // The answers to a CloseDecision that have arrived, added up.
   struct Closing {
@@ -64,6 +66,7 @@ class Relay final : public ControlNode {
   const std::int32_t host_;
   BoardDesk desk_;
   Links& links_;
+  const base::Clock& clock_;
   std::vector<Ready> ready_;                 // by entry, as long as the highest that was used
   std::vector<std::uint64_t> last_batches_;  // by entry: the last batch with it
   std::map<std::int32_t, Closing> closing_;  // by entry

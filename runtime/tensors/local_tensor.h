@@ -61,6 +61,7 @@ struct LocalTensor : Submission {
   // stand for something else, or be destroyed.
   std::vector<collectives::ReadyMarkPtr> ready;
   base::Instant submitted{};
+  base::Nanoseconds waited{0};  // of the submitting thread (ArrivalTime)
   // A stand-in (stand_in.h) owns the memory that its views point at.
   bool stands_in = false;
   std::vector<std::byte> own_memory;

@@ -58,7 +58,7 @@ void ScalingJob::make_host(std::int32_t h) {
   }
   runtime::Links* const links = tree_.hosts() == 1 ? nullptr : &network_.links(h);
   host.control_node =
-      runtime::make_control_node(boards[0], shape_, numbers.front(), links, config_, clock_);
+      runtime::make_control_node(boards[0], shape_, numbers.front(), links, config_, clock_, late_);
 }
 
 // ---- a step ----

@@ -116,6 +116,7 @@ class ScalingJob {
   runtime::HostTree tree_;
   base::Config config_;
   base::ManualClock clock_;
+  runtime::LateRanks late_;
   base::Log log_{base::LogLevel::kOff, 0};
   std::int64_t now_ = 0;
   std::int64_t link_ns_ = 0;

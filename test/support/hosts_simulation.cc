@@ -174,7 +174,7 @@ HostsSimulation::HostsSimulation(const HostsWorkload& workload, Random& random)
                                      .slot_bytes = base::narrow<std::int64_t>(64 * ranks.size())});
     Links* const links = shape.hosts() == 1 ? nullptr : &network_.links(h);
     host.control_node =
-        make_control_node(host.boards[0], shape, ranks.front(), links, config_, clock_);
+        make_control_node(host.boards[0], shape, ranks.front(), links, config_, clock_, late_);
     for (std::size_t position = 0; position < ranks.size(); ++position) {
       ranks_[base::narrow<std::size_t>(ranks[position])] = std::make_unique<SimulatedRank>(
           RankContext{host.boards[position], shape, ranks[position], config_, clock_, log_});

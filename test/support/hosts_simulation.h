@@ -182,6 +182,7 @@ class HostsSimulation {
   Random& random_;
   base::Config config_;
   base::ManualClock clock_;
+  LateRanks late_;
   base::Log log_{base::LogLevel::kOff, 0};
   std::int64_t now_ = 0;
   testing::MemoryNetwork network_;

@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Any, NamedTuple, Optional, Sequence
 
-from ._engine_timeline import EngineTimeline
+from ._engine_timeline import EngineTimeline, late_of
 from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, InvalidArgument, Op, Request, Statistics,
                        Status, call)
 from ._local_job import LocalJob
@@ -223,13 +223,15 @@ class Engine(EngineTimeline):
             call(LIBRARY.ronde_engine_describe, self._handle(), ctypes.byref(text))
             return (text.value or b"").decode(errors="replace")
 
-    def statistics(self) -> dict[str, int]:
-        """What this rank has done since it opened: the fields of ronde_statistics."""
+    def statistics(self) -> dict[str, Any]:
+        """What this rank has done since it opened: the fields of ronde_statistics, and under "late", on rank 0, who was
+        late with what, the worst first: the fields of ronde_late."""
         statistics = Statistics()
         LIBRARY.ronde_statistics_init_sized(ctypes.byref(statistics), ctypes.sizeof(statistics))
         with self._lock:
             call(LIBRARY.ronde_engine_statistics, self._handle(), ctypes.byref(statistics))
-        return {name: getattr(statistics, name) for name, _ in Statistics._fields_[1:]}
+            late = late_of(self._handle())
+        return {**{name: getattr(statistics, name) for name, _ in Statistics._fields_[1:]}, "late": late}
 
     def close(self) -> None:
         """Completes what can be completed within RONDE_SHUTDOWN_TIMEOUT_SECONDS, fails the rest and leaves the job.

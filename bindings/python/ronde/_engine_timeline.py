@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline of an engine over the C ABI, and the marks of the program in it."""
+"""The timeline of an engine over the C ABI, the marks of the program in it, and which ranks the others wait for."""
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
 import threading
-from typing import Iterator, Union
+from typing import Any, Iterator, Union
 
-from ._library import LIBRARY, call
+from ._library import LIBRARY, Late, call
 
 _MARK_INSTANT, _MARK_BEGIN, _MARK_END = 0, 1, 2
+
+
+def late_of(engine: ctypes.c_void_p) -> list[dict[str, Any]]:
+    """Who was late with what, the worst first: the fields of ronde_late."""
+    count = ctypes.c_size_t(0)
+    rows = (Late * 0)()
+    while True:
+        call(LIBRARY.ronde_engine_late, engine, rows, len(rows), ctypes.byref(count))
+        if count.value <= len(rows):
+            break
+        rows = (Late * count.value)()
+    fields = [name for name, _ in Late._fields_ if name not in ("tensor", "reserved")]
+    return [{"tensor": row.tensor.decode(errors="replace"), **{name: getattr(row, name) for name in fields}}
+            for row in rows[:count.value]]
 
 
 class EngineTimeline:

@@ -119,6 +119,13 @@ class Statistics(ctypes.Structure):
         "background_wakes", "execution_nanoseconds", "in_place_bytes")]
 
 
+class Late(ctypes.Structure):
+    """ronde_late"""
+
+    _fields_ = [("tensor", c_char_p), ("rank", c_int32), ("reserved", c_int32), ("steps", c_uint64),
+                ("total_nanoseconds", c_uint64), ("worst_nanoseconds", c_uint64), ("steps_as_victim", c_uint64)]
+
+
 class Operation(ctypes.Structure):
     """ronde_operation"""
 
@@ -175,6 +182,7 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_local_rank": (c_int32, [handle]), "ronde_local_size": (c_int32, [handle]),
         "ronde_statistics_init_sized": (None, [POINTER(Statistics), c_size_t]),
         "ronde_engine_statistics": (status, [handle, POINTER(Statistics), out]),
+        "ronde_engine_late": (status, [handle, POINTER(Late), c_size_t, POINTER(c_size_t), out]),
         "ronde_engine_describe": (status, [handle, POINTER(c_char_p), out]),
         "ronde_engine_subset": (status, [handle, POINTER(c_int32), c_int32, c_char_p, c_char_p, c_int32, out, out]),
         "ronde_engine_split": (status, [handle, c_int64, c_char_p, c_char_p, c_int32, out, out]),

@@ -287,6 +287,19 @@ typedef struct ronde_statistics {
   uint64_t in_place_bytes;
 } ronde_statistics;
 
+/* How late a rank was with a tensor: a step counts where the others have waited for this rank for a
+ * millisecond or more, from when they had submitted the tensor. A rank that comes last because it
+ * has waited for another one itself (for a message, or in a process set) is that one's victim. */
+typedef struct ronde_late {
+  const char* tensor; /* or group; owned by the engine until it is closed */
+  int32_t rank;
+  int32_t reserved;
+  uint64_t steps;
+  uint64_t total_nanoseconds; /* of those steps */
+  uint64_t worst_nanoseconds;
+  uint64_t steps_as_victim; /* they do not count above */
+} ronde_late;
+
 /* Returns the version of the library, "0.1.0": a constant string. */
 RONDE_API const char* ronde_version(void);
 /* Returns a few words for a status, "invalid argument" for one: a constant string, "unknown code"
@@ -398,6 +411,12 @@ static inline void ronde_statistics_init(ronde_statistics* statistics) {
  * Returns: argument codes; RONDE_UNSUPPORTED for a larger struct that is not zero at its end. */
 RONDE_API ronde_status ronde_engine_statistics(const ronde_engine* engine,
                                                ronde_statistics* statistics, ronde_error** error);
+/* Writes who was late with what, the worst in total first, at most `capacity` of them, to `late`,
+ * which may be NULL where that is 0; *count: how many there are. Rank 0 knows it, where all
+ * arrivals are counted; on other ranks there is nothing. A tensor's first step is not counted.
+ * Returns: argument codes. */
+RONDE_API ronde_status ronde_engine_late(const ronde_engine* engine, ronde_late* late,
+                                         size_t capacity, size_t* count, ronde_error** error);
 
 /* Gives the table of ranks, the same on every rank, as text for people, owned by the engine until
  * ronde_engine_close: a line of headings and one line for each rank, without a newline at the end.

@@ -366,6 +366,17 @@ class Engine : public detail::MessageCalls<Engine> {
     error.throw_if(ronde_engine_statistics(get(), &statistics, &error));
     return statistics;
   }
+  // Who was late with what, the worst in total first; on rank 0 only. ronde_late has the rules.
+  [[nodiscard]] std::vector<ronde_late> late() const {
+    std::vector<ronde_late> rows;
+    std::size_t count = 0;
+    do {
+      rows.resize(count);
+      detail::ErrorSlot error;
+      error.throw_if(ronde_engine_late(get(), rows.data(), rows.size(), &count, &error));
+    } while (count > rows.size());
+    return rows;
+  }
 
   // The table of ranks as text: where each of them runs, and what it talks to over which transport;
   // ronde_engine_describe has an example. Asks no other rank.

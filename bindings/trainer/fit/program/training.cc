@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -164,6 +165,30 @@ void plot(const std::string& file, std::span<const double> losses) {
                      ": give a file in a folder that exists and has room");
 }
 
+// The rank that has cost the others the most time; empty where that is less than a hundredth of it.
+std::string late_text(Engine& engine, double seconds) {
+  struct Cost {
+    double nanoseconds = 0.0;
+    ronde_late worst{};
+  };
+  std::map<std::int32_t, Cost> ranks;
+  for (const ronde_late& row : engine.late()) {
+    Cost& cost = ranks[row.rank];
+    // The tensors of a step are late together, so only one of them counts.
+    if (static_cast<double>(row.total_nanoseconds) <= cost.nanoseconds) continue;
+    cost = {static_cast<double>(row.total_nanoseconds), row};
+  }
+  const auto most = std::ranges::max_element(
+      ranks, {}, [](const auto& rank) { return rank.second.nanoseconds; });
+  if (most == ranks.end() || most->second.nanoseconds < 1e7 * seconds) return "";
+  const ronde_late& row = most->second.worst;
+  return formatted("late: the others waited for rank %d in %" PRIu64
+                   " steps of '%s', %.1f ms on average and %.1f ms at worst",
+                   most->first, row.steps, row.tensor,
+                   ratio(1e-6 * most->second.nanoseconds, static_cast<double>(row.steps)),
+                   1e-6 * static_cast<double>(row.worst_nanoseconds));
+}
+
 // The line of results; empty: it was stopped before the end.
 std::optional<std::string> train_and_score(const Session& here) {
   Replica& replica = here.replica;
@@ -174,6 +199,8 @@ std::optional<std::string> train_and_score(const Session& here) {
   const FitResult fit = trainer::fit(replica, here.learner, here.data, options, callbacks.all(),
                                      settings.stop_early ? &here.test : nullptr);
   if (fit.cut_short) return std::nullopt;
+  const std::string late = late_text(replica.engine(), fit.seconds);
+  if (!late.empty()) print(late);
   GradientPath& path = here.learner.path();
   if (path.is_served() && !replica.is_chief()) return path.words();
   const bool finished_before = fit.steps == 0 && here.supervisor != nullptr;

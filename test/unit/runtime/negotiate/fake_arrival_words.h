@@ -72,6 +72,13 @@ class FakeArrivalWords final : public ArrivalWords {
     }
     return steps;
   }
+  ArrivalSpan arrivals(std::int32_t entry, const Joined& joined) override {
+    ArrivalSpan arrivals;
+    for (std::int32_t rank = 0; std::cmp_less(rank, ranks_); ++rank) {
+      if (!joined.has(rank)) arrivals.add(rank, times[{rank, entry}]);
+    }
+    return arrivals;
+  }
   StepNumber step_of(std::int32_t rank, std::int32_t entry) override {
     if (base::narrow<std::size_t>(rank) >= ranks_) return {};
     return at(entry).steps[base::narrow<std::size_t>(rank)];
@@ -107,6 +114,9 @@ class FakeArrivalWords final : public ArrivalWords {
   // So many ranks arrive from now on: the others have joined. The negotiator has closed all
   // entries.
   void expect(std::size_t ranks) { expected_ = ranks; }
+
+  // When ranks have arrived, by rank and entry.
+  std::map<std::pair<std::int32_t, std::int32_t>, ArrivalTime> times;
 
   // Runs when the negotiator closes a generation, just before it is closed: what other ranks do
   // between the negotiator's look at a count and its next step.

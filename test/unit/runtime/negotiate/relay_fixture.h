@@ -99,7 +99,7 @@ class RelayTest : public ::testing::TestWithParam<int> {
       children_.push_back(open(std::move(of_child)));
     }
     links_ = open(std::move(own));
-    relay_ = std::make_unique<Relay>(boards_[0], shape_, kHost, *links_);
+    relay_ = std::make_unique<Relay>(boards_[0], shape_, kHost, *links_, clock_);
     for (const collectives::Board& board : boards_) {
       announcements_.push_back(board.announce_writer());
       decisions_.push_back(board.decision_reader());
@@ -170,6 +170,7 @@ class RelayTest : public ::testing::TestWithParam<int> {
   }
 
   base::JobShape shape_;
+  base::ManualClock clock_;
   std::vector<collectives::Board> boards_;
   LinksPtr parent_, links_;
   std::vector<LinksPtr> children_;

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that is slow in its own work is named in each step, and one that comes late because it
+// waits for another one is not.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "test/support/engines.h"
+
+namespace ronde::runtime {
+namespace {
+
+using testing::allreduce_of;
+
+constexpr int kSteps = 20;
+constexpr auto kDelay = std::chrono::milliseconds(50);
+
+using LateRows = std::map<std::pair<std::string, int>, LateTensorOfRank>;
+
+LateRows rows_of(Engine& engine) {
+  LateRows rows;
+  for (const LateTensorOfRank& row : engine.late()) rows[{row.tensor, row.rank}] = row;
+  return rows;
+}
+
+testing::EngineOptions on_hosts(const std::vector<std::int32_t>& leaders) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::of_leaders(leaders).value();
+  return options;
+}
+
+// A backward of two gradients; between them rank 2 takes longer than the others. The first step
+// makes the plan.
+void train_with_a_slow_rank(int rank, Engine& engine) {
+  std::vector<float> last(100, 1.0F);
+  std::vector<float> first(100, 1.0F);
+  for (int step = 0; step <= kSteps; ++step) {
+    const auto of_last = engine.submit(allreduce_of("last", last)).value();
+    if (rank == 2 && step > 0) std::this_thread::sleep_for(kDelay);
+    const auto of_first = engine.submit(allreduce_of("first", first)).value();
+    ASSERT_TRUE(engine.wait(*of_last).ok());
+    ASSERT_TRUE(engine.wait(*of_first).ok());
+  }
+}
+
+void expect_slow_rank(Engine& engine) {
+  LateRows rows = rows_of(engine);
+  const LateTensorOfRank& slow = rows[{"first", 2}];
+  EXPECT_EQ(slow.steps, kSteps);
+  EXPECT_GE(slow.total, kSteps * kDelay / 2);
+  EXPECT_GE(slow.worst, slow.total / kSteps);
+  EXPECT_STREQ(engine.late().front().tensor, "first");
+  EXPECT_EQ(engine.late().front().rank, 2);
+  for (const int other : {0, 1, 3}) EXPECT_EQ((rows[{"first", other}].steps), 0U) << other;
+}
+
+TEST(LateRanks, ADelayInOneRanksBackwardIsNamedInEachStep) {
+  for (const auto& leaders : {std::vector<std::int32_t>{0, 0, 0, 0}, {0, 0, 2, 2}}) {
+    testing::run_job(4, on_hosts(leaders), [](int rank, Engine& engine) {
+      train_with_a_slow_rank(rank, engine);
+      if (rank == 0) {
+        expect_slow_rank(engine);
+      } else {
+        EXPECT_TRUE(engine.late().empty());
+      }
+    });
+  }
+}
+
+// Rank 1 needs what rank 0 makes, which takes long; so both come late, and rank 1 last.
+TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
+  testing::run_job(3, on_hosts({0, 0, 0}), [](int rank, Engine& engine) {
+    const auto set = engine.subset({0, 1}, "stage").value();
+    std::vector<float> data(100, 1.0F);
+    for (int step = 0; step <= kSteps; ++step) {
+      if (rank == 0 && step > 0) std::this_thread::sleep_for(kDelay);
+      if (rank < 2) {
+        const auto staged = set->submit(allreduce_of("activations", data)).value();
+        ASSERT_TRUE(set->wait(*staged).ok());
+      }
+      if (rank == 1 && step > 0) std::this_thread::sleep_for(kLate);
+      const auto work = engine.submit(allreduce_of("gradient", data)).value();
+      ASSERT_TRUE(engine.wait(*work).ok());
+    }
+    if (rank != 0) return;
+    LateRows rows = rows_of(engine);
+    EXPECT_EQ((rows[{"gradient", 0}].steps), kSteps);
+    EXPECT_EQ((rows[{"gradient", 1}].steps), 0U);
+    EXPECT_EQ((rows[{"gradient", 1}].steps_as_victim), kSteps);
+    EXPECT_EQ(set->late().front().rank, 0);
+  });
+}
+
+TEST(LateRanks, RanksOnTimeAreNoRows) {
+  ArrivalSpan span;
+  LateRanks late;
+  for (const int rank : {0, 1, 2}) span.add(rank, {base::Instant(rank), base::Nanoseconds(0)});
+  late.add("x", span);
+  EXPECT_TRUE(late.read().empty());
+  span.add(3, {kLate + base::Instant(7), base::Nanoseconds(0)});
+  late.add("x", span);
+  ASSERT_EQ(late.read().size(), 1U);
+  EXPECT_EQ(late.read().front().rank, 3);
+  // Ages, where the clock has gone on meanwhile.
+  EXPECT_EQ(span.seen_at(base::Instant(10)).seen_at(base::Instant(10)), span);
+}
+
+// A steady step costs no message more: where nobody is late what is announced is what it was.
+TEST(LateRanks, ASteadyStepAnnouncesAWordForEachTensor) {
+  testing::run_job(2, on_hosts({0, 0}), [](int, Engine& engine) {
+    std::vector<float> data(100, 1.0F);
+    Statistics before;
+    for (int step = 0; step <= kSteps; ++step) {
+      if (step == 1) before = engine.statistics();
+      ASSERT_TRUE(engine.wait(*engine.submit(allreduce_of("x", data)).value()).ok());
+    }
+    const Statistics now = engine.statistics();
+    EXPECT_EQ(now.planned_requests - before.planned_requests, kSteps);
+    EXPECT_EQ(now.full_requests, before.full_requests);
+    EXPECT_EQ(now.batches - before.batches, kSteps);
+  });
+}
+
+}  // namespace
+}  // namespace ronde::runtime
