@@ -68,9 +68,13 @@ ronde_status ronde_engine_late(const ronde_engine* engine, ronde_late* late, siz
     *count = rows.size();
     for (std::size_t i = 0; i < std::min(capacity, rows.size()); ++i) {
       const auto nanoseconds = [](auto time) { return static_cast<std::uint64_t>(time.count()); };
-      late[i] = {rows[i].tensor, rows[i].rank,
-                 0,              rows[i].steps,
-                 nanoseconds(rows[i].total), nanoseconds(rows[i].worst), rows[i].steps_as_victim};
+      late[i] = {rows[i].tensor,
+                 rows[i].rank,
+                 0,
+                 rows[i].steps,
+                 nanoseconds(rows[i].total),
+                 nanoseconds(rows[i].worst),
+                 rows[i].steps_as_victim};
     }
     return {};
   });

@@ -153,8 +153,8 @@ class Board {
   // Marks tell which ranks have arrived: a hint for reports, not ordered with arrive(). A mark
   // holds how many batches the rank had received, so that has_arrived() recognises a mark of an
   // earlier step. `last_batch` is the last batch that had this entry, 0 if there was none. With it
-  // goes what is there for whoever has seen the rank's arrive(): a word about the step, the time, and
-  // how long the rank had waited for others before.
+  // goes what is there for whoever has seen the rank's arrive(): a word about the step, the time,
+  // and how long the rank had waited for others before.
   void mark_arrived(std::int64_t entry, std::uint64_t received_batches, std::uint64_t step = 0,
                     base::Instant time = {}, base::Nanoseconds waited = {}) const;
   void unmark_arrived(std::int64_t entry) const;
@@ -213,8 +213,9 @@ class Board {
   [[nodiscard]] std::size_t index_of_entry(std::int64_t entry) const;
   [[nodiscard]] std::atomic_ref<std::uint64_t> arrived_mark(std::int32_t rank, std::int64_t entry,
                                                             std::size_t word = 0) const;
-  [[nodiscard]] std::atomic_ref<std::uint64_t> arrival_time_word(
-      std::int32_t rank, std::int64_t entry, std::size_t word = 0) const;
+  [[nodiscard]] std::atomic_ref<std::uint64_t> arrival_time_word(std::int32_t rank,
+                                                                 std::int64_t entry,
+                                                                 std::size_t word = 0) const;
   [[nodiscard]] std::span<std::byte> announce_ring(std::size_t index) const;
   [[nodiscard]] bool record_failure(const FailureRecord& record) const;
 

@@ -28,8 +28,8 @@ namespace ronde::runtime {
 // Owns the executor, the transport and what the batches in progress need. All members of a rank
 // share it: batches are executed in the order in which they come.
 //
-// Thread safety: counts() and last_end() from any thread; the rest is for the agent, or for the thread that opens
-// and closes the engine while the runner does not run.
+// Thread safety: counts() and last_end() from any thread; the rest is for the agent, or for the
+// thread that opens and closes the engine while the runner does not run.
 class Execution {
  public:
   struct Counts {

@@ -25,8 +25,8 @@ class Submitters {
   // The calling thread submits something.
   void submitted();
 
-  // The calling thread has waited for a work from `begin` to `end`. And how long it has done so since
-  // `since`, as far as its last waits tell.
+  // The calling thread has waited for a work from `begin` to `end`. And how long it has done so
+  // since `since`, as far as its last waits tell.
   void has_waited(base::Instant begin, base::Instant end);
   [[nodiscard]] base::Nanoseconds waited_since(base::Instant since);
 

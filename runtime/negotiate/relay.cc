@@ -116,10 +116,9 @@ Status Relay::on_ready_here(std::int32_t entry) {
   if (index >= ready_.size()) ready_.resize(index + 1);
   // Such a late report must not report the next generation twice.
   if (ready_[index].here && ready_[index].generation == arrival.generation) return {};
-  RONDE_RETURN_IF_ERROR(
-      on_ready({entry, arrival.generation,
-                steps_of(desk_.board(), shape_.ranks_of(host_), joined_, entry),
-                arrivals_of(desk_.board(), shape_.ranks_of(host_), joined_, entry)}));
+  RONDE_RETURN_IF_ERROR(on_ready(
+      {entry, arrival.generation, steps_of(desk_.board(), shape_.ranks_of(host_), joined_, entry),
+       arrivals_of(desk_.board(), shape_.ranks_of(host_), joined_, entry)}));
   ready_[index].here = ready_[index].generation == arrival.generation;
   return {};
 }

@@ -178,8 +178,8 @@ std::string late_text(Engine& engine, double seconds) {
     if (static_cast<double>(row.total_nanoseconds) <= cost.nanoseconds) continue;
     cost = {static_cast<double>(row.total_nanoseconds), row};
   }
-  const auto most = std::ranges::max_element(
-      ranks, {}, [](const auto& rank) { return rank.second.nanoseconds; });
+  const auto most =
+      std::ranges::max_element(ranks, {}, [](const auto& rank) { return rank.second.nanoseconds; });
   if (most == ranks.end() || most->second.nanoseconds < 1e7 * seconds) return "";
   const ronde_late& row = most->second.worst;
   return formatted("late: the others waited for rank %d in %" PRIu64

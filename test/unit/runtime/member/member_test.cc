@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "runtime/member/stand_watch.h"
+#include "runtime/member/submitters.h"
+#include "runtime/negotiate/deadlock_watch.h"
 #include "test/support/memory_host.h"
 
 namespace ronde::runtime {
@@ -43,7 +46,7 @@ class OneMember final : private Member::Owner {
   Status decide(const Decision& decision) { return member.on_decision(decision); }
 
   const base::Config config = base::Config::from_environment({}).value();
-  const base::ManualClock clock;
+  base::ManualClock clock;
   const base::Log log{base::LogLevel::kOff, 0};
   const RankContext context;
   std::string said;
@@ -76,7 +79,18 @@ class MemberTest : public ::testing::Test {
     if (!bytes) return "";
     const auto announced = decode_announcement(*bytes).value();
     const auto* const request = std::get_if<RequestAnnouncement>(&announced);
-    return request == nullptr ? "something else" : request->name;
+    if (request != nullptr) return request->name;
+    const auto* const stand = std::get_if<StandingAnnouncement>(&announced);
+    if (stand == nullptr) return "something else";
+    if (!stand->stands) return "goes on";
+    return "stands, with " + std::to_string(stand->tensors.size());
+  }
+
+  // What the first rank reports in a look a second later.
+  std::string look() {
+    first.clock.advance(kStandingReported);
+    standing.check();
+    return read(0);
   }
 
   const base::JobShape shape = base::JobShape::one_host(2);
@@ -89,6 +103,8 @@ class MemberTest : public ::testing::Test {
                                                  boards[0].announce_reader(1)};
   OneMember first{boards[0], shape, 0};
   OneMember second{boards[1], shape, 1};
+  Submitters threads;
+  StandWatch standing{first.context, first.member, threads, [] { return true; }};
 };
 
 Decision bind_of(const std::string& name) {
@@ -148,6 +164,33 @@ TEST_F(MemberTest, AFailureIsSpreadOnceAndReleasesBeforeItEnds) {
   EXPECT_EQ(first.failure.why().code(), Code::kDeadline);
   EXPECT_TRUE(first.failure.check());
   EXPECT_EQ(first.said, "notify release end too late");
+}
+
+// As a receive does whose message comes at once, again and again: each look finds a wait, but never
+// the one of the look before.
+TEST_F(MemberTest, ARankWithoutTensorsThatWaitsForAnInstantDoesNotStandStill) {
+  for (int i = 0; i < 5; ++i) {
+    const Submitters::Waiting message(threads);
+    EXPECT_EQ(look(), "") << i;
+  }
+}
+
+TEST_F(MemberTest, ARankWithoutTensorsStandsStillWhereItHasWaitedSinceTheLookBefore) {
+  {
+    const Submitters::Waiting message(threads);
+    EXPECT_EQ(look(), "");
+    EXPECT_EQ(look(), "stands, with 0");
+    EXPECT_EQ(look(), "stands, with 0");
+  }
+  EXPECT_EQ(look(), "goes on");
+  EXPECT_EQ(look(), "");
+}
+
+TEST_F(MemberTest, ARankWithATensorStandsStillAtTheFirstLook) {
+  first.submit("w");
+  EXPECT_EQ(read(0), "w");
+  const Submitters::Waiting wait(threads);
+  EXPECT_EQ(look(), "stands, with 1");
 }
 
 }  // namespace
