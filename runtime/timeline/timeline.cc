@@ -17,6 +17,10 @@ namespace {
 // How often the writer writes; sooner where half of the room is used.
 constexpr auto kInterval = std::chrono::milliseconds(100);
 
+// So much text is written at once: what SIGKILL cuts short is no more than that and what has been
+// recorded since, and the memory of the text stays in the caches.
+constexpr std::size_t kPiece = std::size_t{256} << 10;
+
 }  // namespace
 
 std::string Timeline::path_on(const std::string& path, std::int32_t host) {
@@ -139,10 +143,18 @@ bool Timeline::take(std::vector<Traced>& events, std::uint64_t& lost) {
 }
 
 Status Timeline::write(const std::vector<Traced>& events, std::uint64_t lost) {
-  std::string text;
-  for (const Traced& traced : events) lines_->append(text, traced);
-  if (lost > 0) lines_->append(text, TracedLoss{lost, clock_.now()});
-  return file_->append(text);
+  for (const Traced& traced : events) {
+    lines_->append(text_, traced);
+    if (text_.size() >= kPiece) RONDE_RETURN_IF_ERROR(put_text());
+  }
+  if (lost > 0) lines_->append(text_, TracedLoss{lost, clock_.now()});
+  return put_text();
+}
+
+Status Timeline::put_text() {
+  Status written = file_->append(text_);
+  text_.clear();
+  return written;
 }
 
 }  // namespace ronde::runtime

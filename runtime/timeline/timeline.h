@@ -72,6 +72,7 @@ class Timeline {
   void run();
   bool take(std::vector<Traced>& events, std::uint64_t& lost);
   base::Status write(const std::vector<Traced>& events, std::uint64_t lost);
+  base::Status put_text();
   [[nodiscard]] std::string first_line() const;
   void introduce(std::string& text) const;
   base::Status end() RONDE_REQUIRES(starting_);
@@ -89,6 +90,7 @@ class Timeline {
   // The writer's, while there is one.
   std::optional<TraceFile> file_;
   std::optional<TraceLines> lines_;
+  std::string text_;  // lines that are not in the file yet
   base::Status failure_;
 
   base::Mutex mutex_;
