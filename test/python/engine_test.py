@@ -94,6 +94,7 @@ class Operations(unittest.TestCase):
             self.assertEqual(engine.empty((0, 3)).shape, (0, 3))
             engine.barrier().wait()
             self.assertGreaterEqual(engine.statistics()["tensors"], 4)
+            self.assertEqual(engine.statistics()["late"], [])  # alone nobody is late
             self.assertIn("rank", engine.describe())
 
         run_ranks(2, body)
