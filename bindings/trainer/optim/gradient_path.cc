@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/random.h"
 
 namespace ronde::trainer {
@@ -21,34 +22,49 @@ AveragerOptions averager_options(const OptimizerOptions& options) {
 class Averaged final : public GradientPath {
  public:
   Averaged(Engine& engine, std::span<Parameter* const> parameters, const OptimizerOptions& options)
-      : averager_(engine, ronde::sum, AllreduceOptions{.compression = options.wire},
-                  averager_options(options)),
-        seed_(options.shuffle_seed),
+      : engine_(engine),
+        parameters_(parameters.begin(), parameters.end()),
+        options_(options),
         rank_(static_cast<std::uint64_t>(engine.rank())) {
-    for (const Parameter* const one : parameters) {
-      (void)averager_.add("gradient/" + one->name(), one->gradient());  // numbers them in order
-    }
+    make();
   }
 
-  void begin_step(std::optional<std::uint64_t> number) override {
-    if (number) averager_.begin_step(*number);
+  void average_by_weights(bool by_weights) override {
+    if (std::exchange(by_weights_, by_weights) != by_weights) make();
+  }
+  [[nodiscard]] bool by_weights() const override { return by_weights_; }
+  int join() override { return averager_->join(); }
+  void begin_step(std::optional<std::uint64_t> number, double weight) override {
+    if (number) averager_->begin_step(*number);
+    if (by_weights_) averager_->weigh(weight);
   }
   void ready(std::size_t parameter) override {
-    if (seed_ == 0) return averager_.ready(parameter);
+    if (options_.shuffle_seed == 0) return averager_->ready(parameter);
     held_back_.push_back(parameter);
   }
   void end_step() override {
-    shuffle(std::span(held_back_), seed_ + rank_, steps_++);
-    for (const GradientAverager::Id id : held_back_) averager_.ready(id);
+    shuffle(std::span(held_back_), options_.shuffle_seed + rank_, steps_++);
+    for (const GradientAverager::Id id : held_back_) averager_->ready(id);
     held_back_.clear();
-    averager_.wait();
+    averager_->wait();
   }
-  [[nodiscard]] AveragerStatistics averaging() const override { return averager_.statistics(); }
+  [[nodiscard]] AveragerStatistics averaging() const override { return averager_->statistics(); }
 
  private:
-  GradientAverager averager_;
-  const std::uint64_t seed_;
+  void make() {
+    averager_.emplace(engine_, by_weights_ ? ronde::average : ronde::sum,
+                      AllreduceOptions{.compression = options_.wire}, averager_options(options_));
+    for (const Parameter* const one : parameters_) {
+      (void)averager_->add("gradient/" + one->name(), one->gradient());  // numbers them in order
+    }
+  }
+
+  Engine& engine_;
+  const std::vector<Parameter*> parameters_;
+  const OptimizerOptions options_;
   const std::uint64_t rank_;
+  bool by_weights_ = false;
+  std::optional<GradientAverager> averager_;
   std::uint64_t steps_ = 0;
   std::vector<GradientAverager::Id> held_back_;
 };
@@ -63,6 +79,14 @@ class Summed final : public GradientPath {
 };
 
 }  // namespace
+
+void GradientPath::average_by_weights(bool by_weights) {
+  if (!by_weights) return;
+  throw TrainerError(
+      "processes with data sets of their own average by numbers of samples, and here gradients go "
+      "another way: leave Dataset::own() out, or take a strategy that averages by the engine",
+      kExitConfiguration);
+}
 
 std::unique_ptr<GradientPath> averaged_path(Engine& engine, std::span<Parameter* const> parameters,
                                             const OptimizerOptions& options) {

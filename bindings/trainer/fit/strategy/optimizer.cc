@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -142,10 +141,11 @@ void Optimizer::broadcast_state(int root) {
     broadcast(here_.engine(), "optimizer", rule_.state(), root);
   }
   for (Parameter* const parameter : parameters_) parameter->changed();
-  std::array<std::uint64_t, 2> counters{global_step_, rule_.steps()};
+  std::array<std::uint64_t, 3> counters{global_step_, rule_.steps(), steps_here_};
   here_.engine().broadcast_blocking("optimizer", counters, root);
   global_step_ = counters[0];
   rule_.set_steps(counters[1]);
+  steps_here_ = counters[2];  // so that all compare their replicas at the same one
   broadcast_statistics(root);
 }
 
@@ -187,7 +187,7 @@ void Optimizer::begin_pass() {
   if (passes_++ == 0) {
     samples_ = global_batch_ = 0;
     finite_ = true;
-    path_->begin_step(std::exchange(number_, std::nullopt));
+    path_->begin_step(std::exchange(number_, std::nullopt), weight_);
   }
   std::ranges::fill(in_pass_, std::uint8_t{0});
 }
@@ -247,7 +247,7 @@ StepResult Optimizer::step() {
   passes_ = 0;
   if (path_->is_served()) return push_and_pull();
   path_->end_step();
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = steady_seconds();
   StepResult result;
   result.norm = finite_norm();
   if (options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
@@ -257,8 +257,7 @@ StepResult Optimizer::step() {
   update(result.learning_rate);
   keep_statistics();
   ++global_step_;
-  update_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  update_seconds_ += steady_seconds() - begin;
   if (++steps_here_ == 1) require_samples_of_all_ranks();
   if (steps_here_ == 1 || steps_here_ % check_every_ == 0) require_same_replicas();
   return result;
@@ -324,7 +323,7 @@ void Optimizer::require_samples_of_all_ranks() {
   bool right = true;
   for (std::size_t at = 0; at < all.size(); at += mine.size()) samples += all[at];
   for (std::size_t at = 0; at < all.size(); at += mine.size()) {
-    right = right && (all[at + 1] == 0 || all[at + 1] == samples);
+    right = right && (all[at + 1] == 0 || all[at + 1] == (path_->by_weights() ? all[at] : samples));
     shares.push_back(std::to_string(all[at]) + " of " + std::to_string(all[at + 1]));
     intervals.push_back(std::to_string(all[at + 2]) + " steps");
   }

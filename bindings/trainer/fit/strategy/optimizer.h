@@ -116,8 +116,12 @@ class Optimizer {
   // Before the first backward() of a step, in every step or in none, where the program knows the
   // number of the step otherwise than by counting steps: by its batch. Ranks whose numbers differ,
   // since one has left out a step, all get an Error (RONDE_MISMATCH) from step(). fit() does
-  // it. Nothing is compared where replicas sum their gradients themselves (CrossDeviceOps).
-  void begin_step(std::uint64_t number) noexcept { number_ = number; }
+  // it, with the weight of this rank's gradients, which counts where its path averages by weights.
+  // Nothing is compared where replicas sum their gradients themselves (CrossDeviceOps).
+  void begin_step(std::uint64_t number, double weight = 1.0) noexcept {
+    number_ = number;
+    weight_ = weight;
+  }
 
   // Waits for the sums and updates the parameters, with the same result on every rank. A pass that
   // was not taken counts as one without samples; it is refused where statistics are of all ranks,
@@ -200,6 +204,7 @@ class Optimizer {
   std::uint64_t steps_here_ = 0;
   std::uint64_t global_step_ = 0;
   std::optional<std::uint64_t> number_;  // of the step that begins
+  double weight_ = 1.0;                  // likewise
   double rate_factor_ = 1.0;
   double update_seconds_ = 0.0;
   bool is_served_ = false;  // the parameters are the servers'
