@@ -99,6 +99,12 @@ STOPS = [
      (equal("learning_rate", "0.1"), below("evaluate_loss", 0.05))),
     ("10 samples on two", f"strategies --per-replica 5 {MIRRORED} 2",
      (equal("learning_rate", "0.15"), below("evaluate_loss", 0.05))),
+    ("ten nodes, each with 1,000 of 10,000 images, average their weights once: federated averaging",
+     f"{MPIRUN} 10 train_fashion_mnist --average weights --every 100 --global-batch 100 --steps 100 --test-images 1000",
+     (equal("ranks", "10"), at_least("test_accuracy", 0.55))),
+    ("every ten steps: local SGD",
+     f"{MPIRUN} 10 train_fashion_mnist --average weights --every 10 --global-batch 100 --steps 100 --test-images 1000",
+     (at_least("test_accuracy", 0.7),)),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",

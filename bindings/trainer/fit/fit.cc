@@ -174,6 +174,7 @@ class Run {
     }
     if (!own_ && state_.stop_now) return;
     if (cut() && !served_) state_.epoch_is_over = next() == nullptr;
+    learner_.end_epoch();
     if (own_) meet_again();
     if (state_.stop_now) return;
     Metrics mine = learner_.take_metrics();

@@ -2,6 +2,7 @@
 // The two ways of gradients between replicas that take the same step.
 #include "bindings/trainer/optim/gradient_path.h"
 
+#include <chrono>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -69,6 +70,54 @@ class Averaged final : public GradientPath {
   std::vector<GradientAverager::Id> held_back_;
 };
 
+class Local final : public GradientPath {
+ public:
+  Local(Engine& engine, std::span<Parameter* const> parameters, std::uint64_t every)
+      : engine_(engine), parameters_(parameters.begin(), parameters.end()), every_(every) {}
+
+  void average_by_weights(bool by_weights) override { by_weights_ = by_weights; }
+  [[nodiscard]] bool by_weights() const override { return by_weights_; }
+  [[nodiscard]] bool is_local() const override { return true; }
+  int join() override { return engine_.join(); }
+  bool updated(std::uint64_t samples) override {
+    samples_ += samples;
+    if (++steps_ < every_) return false;
+    average();
+    return true;
+  }
+  bool end_epoch() override {
+    if (steps_ == 0) return false;
+    average();
+    return true;
+  }
+  [[nodiscard]] double waited_seconds() const override { return waited_seconds_; }
+
+ private:
+  void average() {
+    const auto begin = std::chrono::steady_clock::now();
+    const AllreduceOptions by_samples{.weight = static_cast<double>(samples_)};
+    std::vector<Work> works;
+    works.reserve(parameters_.size());
+    for (Parameter* const one : parameters_) {
+      works.push_back(
+          engine_.allreduce("weights/" + one->name(), one->value(), ronde::average, by_samples));
+    }
+    for (Work& work : works) work.wait();
+    for (Parameter* const one : parameters_) one->changed();
+    samples_ = steps_ = 0;
+    waited_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  Engine& engine_;
+  const std::vector<Parameter*> parameters_;
+  const std::uint64_t every_;
+  bool by_weights_ = false;
+  std::uint64_t steps_ = 0;  // since the last average, as are the samples
+  std::uint64_t samples_ = 0;
+  double waited_seconds_ = 0.0;
+};
+
 class Summed final : public GradientPath {
  public:
   explicit Summed(std::function<void()> sum) : sum_(std::move(sum)) {}
@@ -91,6 +140,11 @@ void GradientPath::average_by_weights(bool by_weights) {
 std::unique_ptr<GradientPath> averaged_path(Engine& engine, std::span<Parameter* const> parameters,
                                             const OptimizerOptions& options) {
   return std::make_unique<Averaged>(engine, parameters, options);
+}
+
+std::unique_ptr<GradientPath> local_path(Engine& engine, std::span<Parameter* const> parameters,
+                                         std::uint64_t every) {
+  return std::make_unique<Local>(engine, parameters, every);
 }
 
 std::unique_ptr<GradientPath> summed_path(std::function<void()> sum) {

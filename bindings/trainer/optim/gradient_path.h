@@ -53,6 +53,13 @@ class GradientPath {
   // cannot be.
   virtual void average_by_weights(bool by_weights);
   [[nodiscard]] virtual bool by_weights() const { return false; }
+  // The parameters have been updated, from so many samples on this replica. Whether all replicas
+  // are equal now.
+  virtual bool updated(std::uint64_t /*samples*/) { return true; }
+  // The epoch is over. Whether something was averaged.
+  virtual bool end_epoch() { return false; }
+  // Each replica steps on its own between averages of the parameters.
+  [[nodiscard]] virtual bool is_local() const { return false; }
   // This replica has no more steps, until no other one has: returns the last one that had.
   virtual int join() { return 0; }
 
@@ -115,6 +122,10 @@ class GradientPath {
 [[nodiscard]] std::unique_ptr<GradientPath> averaged_path(Engine& engine,
                                                           std::span<Parameter* const> parameters,
                                                           const OptimizerOptions& options);
+// No gradient leaves its replica: each so many steps the parameters are averaged, by samples.
+[[nodiscard]] std::unique_ptr<GradientPath> local_path(Engine& engine,
+                                                       std::span<Parameter* const> parameters,
+                                                       std::uint64_t every);
 // `sum` leaves in all gradients the sums over the replicas, once backward is over everywhere.
 [[nodiscard]] std::unique_ptr<GradientPath> summed_path(std::function<void()> sum);
 

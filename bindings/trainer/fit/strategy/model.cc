@@ -81,6 +81,7 @@ class Model::Copy final : public Learner {
   [[nodiscard]] std::vector<std::string> unused() const override;
   [[nodiscard]] LearnerTimes times() const override;
   [[nodiscard]] GradientPath& path() noexcept override { return optimizer_->path(); }
+  void end_epoch() override { optimizer_->end_epoch(); }
 
  private:
   void take_step(const StepBatch& batch, std::uint64_t epoch);

@@ -129,6 +129,9 @@ class Optimizer {
   // ranks are found to differ.
   StepResult step();
 
+  // Collective: the epoch is over. Weights that are averaged each so many steps are, now.
+  void end_epoch();
+
   // Collective, between steps: throws AgreedError on every rank that names the first tensor that
   // differs, the ranks by value, and the step.
   void require_same_replicas();
@@ -173,6 +176,7 @@ class Optimizer {
   void end_pass();
   void require_every_pass(bool taken) const;
   void require_samples_of_all_ranks();
+  void compare_ranks();
   void submit(Id id);
   // Throws NotFinite.
   [[nodiscard]] double norm_of_gradients() const;
@@ -200,6 +204,7 @@ class Optimizer {
   std::uint64_t samples_ = 0;
   std::uint64_t global_batch_ = 0;  // what its losses were divided by; 0: they do not say
   bool finite_ = true;
+  bool finite_here_ = true;  // kWeights: this rank's numbers are still good
   const std::uint64_t check_every_;
   std::uint64_t steps_here_ = 0;
   std::uint64_t global_step_ = 0;
