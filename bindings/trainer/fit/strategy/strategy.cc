@@ -134,6 +134,7 @@ Strategy::Strategy(Parts parts)
       },
       [](std::size_t /*local*/) {});
   parts_.open = nullptr;
+  threads_.pin(parts_.cores);  // from now on, so that the engine's own threads are free
   size_ = static_cast<std::size_t>(replicas_.front()->engine().size());
 }
 
