@@ -105,6 +105,12 @@ STOPS = [
     ("every ten steps: local SGD",
      f"{MPIRUN} 10 train_fashion_mnist --average weights --every 10 --global-batch 100 --steps 100 --test-images 1000",
      (at_least("test_accuracy", 0.7),)),
+    ("three towers on files in CIFAR's format", f"data_formats --format cifar {MIRRORED} 3",
+     (equal("replicas", "3"), below("loss", 0.6))),
+    ("the same network on arrays of numpy", f"data_formats --format npy {MIRRORED} 2", (below("loss", 0.6),)),
+    ("on the program's own memory: the same bits", f"data_formats --format memory {MIRRORED} 2", (same("param_hash"),)),
+    ("a folder of pictures of two classes, and the area under their curve",
+     f"data_formats --format pictures {MIRRORED} 2", (at_least("auc", 0.95),)),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
