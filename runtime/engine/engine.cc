@@ -70,7 +70,7 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   return agent_.context().told(work.status());
 }
 
-Result<Engine::WorkPtr> Engine::try_submit(Submission submission) {
+Result<Engine::WorkPtr> Engine::try_submit(Submission&& submission) {
   const bool will_wait = submission.will_wait;
   RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
                          check_submission(std::move(submission), rank_, size_));

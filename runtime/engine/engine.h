@@ -201,7 +201,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] base::Instant verdict_deadline(const Work& work) const;
   base::Status check_waiting(const Work& work, void* stream);
   base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
-  base::Result<WorkPtr> try_submit(Submission submission);
+  base::Result<WorkPtr> try_submit(Submission&& submission);
   base::Result<std::shared_ptr<Engine>> open_set(std::vector<std::int32_t> ranks,
                                                  const std::string& name, const std::string& place);
   base::Result<std::shared_ptr<Engine>> make_set(const SetDecision& decision);

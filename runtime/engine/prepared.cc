@@ -181,7 +181,7 @@ Result<std::unique_ptr<Prepared>> Prepared::make(std::shared_ptr<Engine> engine,
             " and cannot be prepared: use the ordinary operation");
   }
   RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
-                         check_submission(submission, engine->rank(), engine->size()));
+                         check_submission(Submission(submission), engine->rank(), engine->size()));
   std::vector<std::byte> mine = statement_of(*tensor);
   RONDE_ASSIGN_OR_RETURN(
       const auto said, engine->submit(agreement(base::kExchange, "prepare " + tensor->name, mine)));

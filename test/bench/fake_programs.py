@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs whose figures a test chooses."""
 
+import json
 import signal
 
 import cnn
@@ -64,6 +65,19 @@ class FakePrograms:
                 "core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0,
                 "few_us": 5.0, "many_us": 6.0, "blocking_us": 4.0, "waits_us": 4.0, "wrong": 0.0,
                 **{f"{kind}_{us}": 100.0 for kind in ("after", "steady", "changed") for us in (50, 200, 500)}}
+
+    def timeline(self, ranks, file):
+        """Two calls of each rank; rank 1 comes 1 us later than rank 0, and each phase takes one more than the last."""
+        del file
+        events = []
+        for rank in range(ranks):
+            for begin in (100.0 + rank, 200.0 + rank):
+                events += [{"pid": rank, "ph": "B", "cat": "MARK", "ts": begin},
+                           {"pid": rank, "ph": "X", "cat": "NEGOTIATE_ALLREDUCE", "ts": begin + 1, "dur": 2.0},
+                           {"pid": rank, "ph": "X", "cat": "QUEUE", "ts": begin + 3, "dur": 3.0},
+                           {"pid": rank, "ph": "X", "cat": "ALLREDUCE", "ts": begin + 6, "dur": 4.0},
+                           {"pid": rank, "ph": "E", "cat": "MARK", "ts": begin + 15}]
+        return json.dumps(events)
 
     def opening(self, launcher):
         self.launchers.append(launcher)

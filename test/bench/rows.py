@@ -20,6 +20,7 @@ import time
 import cnn
 import messages
 import opening
+import phases
 import servers
 import small
 import transports
@@ -303,7 +304,7 @@ GROUPS = {
     "data-plane": Bench.rows_data_plane,
     "cold": Bench.rows_cold, "messages": messages.rows,
     "prepared": small.rows_prepared,
-    "by-name": small.rows_by_name,
+    "by-name": small.rows_by_name, "phases": phases.rows,
     "board": small.rows_board,
     "latency": Bench.rows_latency,
     "waits": Bench.rows_waits,

@@ -326,6 +326,10 @@ class Limits(unittest.TestCase):
             self.assertEqual(fake.signals.count([signal.SIGSTOP, signal.SIGCONT]), 5)
             self.assertEqual(fake.signals.count([]), 5)
 
+    def test_the_phases_of_a_call_add_up(self):
+        times = [row.ronde.split()[0] for row in rows.GROUPS["phases"](rows.Bench(FakePrograms()))]
+        self.assertEqual([float(us) for us in times], [1.0, 2.0, 3.0, 4.0, 5.0, 15.0])
+
     def test_near_and_far_cores_are_told_apart(self):
         fake = FakePrograms()
         for fake.core_to_core_ns, word in ((50.0, "near: 50 (50..50)"), (400.0, "far: 400 (400..400)")):
