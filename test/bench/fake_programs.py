@@ -74,7 +74,6 @@ class FakePrograms:
             for begin in (100.0 + rank, 200.0 + rank):
                 events += [{"pid": rank, "ph": "B", "cat": "MARK", "ts": begin},
                            {"pid": rank, "ph": "X", "cat": "NEGOTIATE_ALLREDUCE", "ts": begin + 1, "dur": 2.0},
-                           {"pid": rank, "ph": "X", "cat": "QUEUE", "ts": begin + 3, "dur": 3.0},
                            {"pid": rank, "ph": "X", "cat": "ALLREDUCE", "ts": begin + 6, "dur": 4.0},
                            {"pid": rank, "ph": "E", "cat": "MARK", "ts": begin + 15}]
         return json.dumps(events)

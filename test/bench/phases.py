@@ -12,7 +12,7 @@ from report import Row, spread
 # The moment with which each ends, as they lie in the file: (category, where in the event).
 PHASES = {"arrival: checks and name": ("NEGOTIATE_ALLREDUCE", "begin"),
           "ring and decision": ("NEGOTIATE_ALLREDUCE", "end"),
-          "batch": ("QUEUE", "end"),
+          "batch": ("ALLREDUCE", "begin"),
           "data": ("ALLREDUCE", "end"),
           "wake": ("MARK", "end")}
 
