@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <span>
 
@@ -60,6 +61,15 @@ class Lines {
   [[nodiscard]] std::byte* bytes(std::int32_t rank, int line) const {
     return line_at(rank, line) + kNumber;
   }
+  // Beside the number, and guarded as the bytes are: what a call is that may differ from the last.
+  [[nodiscard]] std::uint64_t form(std::int32_t rank, int line) const {
+    std::uint64_t form = 0;
+    std::memcpy(&form, line_at(rank, line) + kForm, sizeof form);
+    return form;
+  }
+  void set_form(std::int32_t rank, int line, std::uint64_t form) const {
+    std::memcpy(line_at(rank, line) + kForm, &form, sizeof form);
+  }
 
  private:
   struct RankWords {
@@ -67,6 +77,7 @@ class Lines {
     std::atomic<std::uint32_t> left{0};
   };
   static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kForm = 8;
   static constexpr std::size_t kNumber = 16;  // so that the bytes are aligned
 
   static constexpr std::size_t line_bytes(std::size_t bytes) {

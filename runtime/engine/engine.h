@@ -172,6 +172,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
  private:
   friend class Prepared;
+  friend class OpenLine;
   // The engine of which a process set is a part.
   struct Within {
     std::shared_ptr<Engine> job;
@@ -225,6 +226,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // For calls by lines, which pass neither the table nor the agent.
   base::Status line_usable();
   LineHost line_host();
+  // Collective: lines for calls of at most so many bytes; nothing where there is no room for them,
+  // or no board that all ranks share.
+  base::Result<std::optional<collectives::Lines>> make_lines(const std::string& name,
+                                                             std::size_t most);
   // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
   base::Status may_drive() const;
   [[nodiscard]] bool is_driver() const;

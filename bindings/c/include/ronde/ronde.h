@@ -94,6 +94,7 @@ typedef struct ronde_error ronde_error;
 typedef struct ronde_local_job ronde_local_job;
 typedef struct ronde_buffer ronde_buffer;
 typedef struct ronde_prepared ronde_prepared;
+typedef struct ronde_line ronde_line;
 
 typedef enum ronde_status {
   RONDE_OK = 0,
@@ -840,6 +841,48 @@ RONDE_API ronde_status ronde_prepared_output(const ronde_prepared* prepared, con
                                              int64_t* rows, ronde_error** error);
 /* Frees the operation; no call may be in flight. NULL is fine. Never fails. */
 RONDE_API void ronde_prepared_release(ronde_prepared* prepared);
+
+/* ---- open lines ----
+ * A line is where the ranks of one host meet for small blocking calls whose form may differ from
+ * one to the next, as those of an MPI communicator do: nothing is agreed before, and each rank
+ * shows the others what it calls. Results have the bits of the ordinary operations, and the calls
+ * count in no statistics. A line belongs to one thread at a time. */
+
+/* The most that a rank gives in a call. */
+#define RONDE_LINE_BYTES 4096
+
+typedef struct ronde_line_call {
+  size_t struct_size;
+  /* Everything about the call that all ranks must have alike, so that calls that differ have other
+   * numbers. */
+  uint64_t form;
+  int32_t operation; /* RONDE_ALLREDUCE, RONDE_BROADCAST or RONDE_BARRIER */
+  int32_t dtype;     /* a ronde_dtype */
+  int32_t op;        /* a ronde_op */
+  int32_t root;
+  int64_t elements;
+  const void* input; /* may be the output */
+  void* output;
+} ronde_line_call;
+
+/* Opens a line; every rank calls it, and waits. *line becomes NULL where there is none: over
+ * several hosts, in a process set, and where the board has no room. Release it with
+ * ronde_line_release.
+ * Returns: submit codes, work codes. */
+RONDE_API ronde_status ronde_line_open(ronde_engine* engine, const char* name, ronde_line** line,
+                                       ronde_error** error);
+/* Begins a call, for which the input is read. Where it is refused this rank may make another one
+ * in its place.
+ * Returns: argument codes, submit codes; RONDE_INVALID_ARGUMENT: the call before has not ended. */
+RONDE_API ronde_status ronde_line_start(ronde_line* line, const ronde_line_call* call,
+                                        ronde_error** error);
+/* Waits at most timeout_ns nanoseconds. *met becomes 1 where all ranks have made equal calls: the
+ * output is written. 2: the forms differ, on all ranks; nothing is written. 0: not all are here.
+ * Returns: argument codes, work codes; RONDE_INVALID_ARGUMENT: there is no call. */
+RONDE_API ronde_status ronde_line_wait_for(ronde_line* line, int64_t timeout_ns, int32_t* met,
+                                           ronde_error** error);
+/* Frees the line; no call may be in flight. NULL is fine. Never fails. */
+RONDE_API void ronde_line_release(ronde_line* line);
 
 /* ---- process sets ----
  * A process set is an engine of some ranks of another one, numbered anew in ascending order. All
