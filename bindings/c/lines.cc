@@ -68,8 +68,7 @@ ronde_status ronde_line_open(ronde_engine* engine, const char* name, ronde_line*
 ronde_status ronde_line_start(ronde_line* line, const ronde_line_call* call, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (line == nullptr) return null_argument("line");
-    RONDE_ASSIGN_OR_RETURN(const auto given,
-                           ronde::bindings::read_struct(call, "ronde_line_call"));
+    RONDE_ASSIGN_OR_RETURN(const auto given, ronde::bindings::read_struct(call, "ronde_line_call"));
     RONDE_ASSIGN_OR_RETURN(const auto made, line_call_of(given));
     return line->line->start(made);
   });

@@ -102,8 +102,8 @@ class Communicator {
   int broadcast_of_mpi(void* buffer, int count, MPI_Datatype datatype, int root);
   // Meets all ranks in the line. Returns MPI's code; `equal` says whether they make equal calls.
   int meet(const ronde_line_call& call, const char* name, bool& equal);
-  // Has the engine say, to all ranks, that the calls differ: a reduction of Ronde, and another call,
-  // whose form is a shape that nothing else has.
+  // Has the engine say, to all ranks, that the calls differ: a reduction of Ronde, and another
+  // call, whose form is a shape that nothing else has.
   int differ(int count, const Reduction& reduction);
   int differ(std::span<const std::int64_t> form, const std::string& what);
   int differ_in_mpi(int count, int element_bytes);

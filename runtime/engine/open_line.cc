@@ -36,8 +36,7 @@ OpenLine::OpenLine(std::shared_ptr<Engine> engine, LineHost host, const Lines& l
 OpenLine::~OpenLine() { words_.lines().left(words_.rank()).store(1, std::memory_order_release); }
 
 bool OpenLine::gives(const Call& call) const {
-  return call.elements > 0 &&
-         (row(call.operation).reduces || words_.rank() == call.root);
+  return call.elements > 0 && (row(call.operation).reduces || words_.rank() == call.root);
 }
 
 Status OpenLine::start(const Call& call) {

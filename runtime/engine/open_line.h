@@ -26,8 +26,8 @@ class Engine;
 // Thread safety: one thread at a time.
 class OpenLine {
  public:
-  // An allreduce, a broadcast or a barrier. `form` says everything about it that all ranks must have
-  // alike, so that calls that differ have other numbers.
+  // An allreduce, a broadcast or a barrier. `form` says everything about it that all ranks must
+  // have alike, so that calls that differ have other numbers.
   struct Call {
     std::uint64_t form = 0;
     base::Operation operation{};

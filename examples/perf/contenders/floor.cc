@@ -20,7 +20,6 @@
 #include <utility>
 
 #include "examples/perf/contenders/agreement.h"
-#include "examples/perf/measure/start_line.h"
 #include "examples/perf/options/options.h"
 
 namespace ronde::perf {
@@ -72,6 +71,12 @@ class Mapping {
   OfRank* all_ = nullptr;
 };
 
+void relax_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 bool ranks_outnumber_cores(std::size_t ranks) {
   cpu_set_t cores;
   return ::sched_getaffinity(0, sizeof cores, &cores) == 0 &&
@@ -85,7 +90,9 @@ class FloorContender final : public Contender {
 
   [[nodiscard]] std::string name() const override { return "floor"; }
   [[nodiscard]] std::string lacks(const Case& shape) const override {
-    if (shape.operation != Operation::kAllreduce) return std::string(name_of(shape.operation));
+    if (!shape.is_whole() || shape.row().reduces == 0) {
+      return std::string(name_of(shape.operation));
+    }
     if (shape.dtype->code != RONDE_F32) return std::string(shape.dtype->name);
     if (shape.op->reduction != Reduction::kSum) return std::string(shape.op->name);
     return shape.bytes() <= kMostFloorBytes ? "" : "vectors of more than 64 KiB";
@@ -117,7 +124,7 @@ class FloorContender final : public Contender {
       if (yields_ && looks >= kPauses) {
         ::sched_yield();
       } else {
-        relax();
+        relax_core();
       }
     }
   }
