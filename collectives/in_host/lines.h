@@ -48,6 +48,10 @@ class Lines {
   [[nodiscard]] std::atomic<std::uint32_t>& sleeps(std::int32_t rank) const {
     return words(rank).sleeps;
   }
+  // 1: this rank has joined, and posts nothing more.
+  [[nodiscard]] std::atomic<std::uint32_t>& joined(std::int32_t rank) const {
+    return words(rank).joined;
+  }
   // 1: this rank does not use the lines any more. Once all have left, the memory is free.
   [[nodiscard]] std::atomic<std::uint32_t>& left(std::int32_t rank) const {
     return words(rank).left;
@@ -74,6 +78,7 @@ class Lines {
  private:
   struct RankWords {
     std::atomic<std::uint32_t> sleeps{0};
+    std::atomic<std::uint32_t> joined{0};
     std::atomic<std::uint32_t> left{0};
   };
   static constexpr std::size_t kLine = 64;

@@ -138,6 +138,8 @@ Result<Engine::WorkPtr> Engine::join(bool will_wait) {
   if (!ticket.ok()) return ticket.status();
   // What other threads have submitted before is announced before, and nothing after.
   await_none(submitting_threads_);
+  agent_.line_waits().join(local_rank_);
+  job_->board().ring_all();
   if (will_wait) runner_.will_wait();
   const Status announced = agent_.member().announce(JoinAnnouncement{}, !will_wait);
   if (!announced.ok()) agent_.failure().fail(announced, rank_);

@@ -47,7 +47,24 @@ bool LineWords::ready() const {
   return true;
 }
 
-bool LineWords::may_go_on() const { return ready() || host_.board.failed() || !usable().ok(); }
+bool LineWords::may_go_on() const {
+  return ready() || host_.board.failed() || joined() >= 0 || !usable().ok();
+}
+
+std::int32_t LineWords::joined() const {
+  for (std::int32_t rank = 0; rank < ranks(); ++rank) {
+    if (waits_for(rank) && lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return rank;
+  }
+  return -1;
+}
+
+Status LineWords::ended_by(std::int32_t joined) const {
+  return Status::error(Code::kMismatch,
+                       "prepared '" + name_ + "' has ended: rank " + std::to_string(joined) +
+                           " has joined, and runs nothing until all have: use the ordinary "
+                           "operation, which goes on without it, or prepare it again afterwards")
+      .with_rank(joined);
+}
 
 Status LineWords::await(For what, Sequence call, std::int32_t root) {
   begin(what, call, root);
@@ -75,6 +92,7 @@ Result<bool> LineWords::await_on(base::Instant until) {
   passed_ = false;
   if (Protocol(*this).await([this] { return ready(); })) return true;
   if (passed_) return false;
+  if (const std::int32_t rank = joined(); rank >= 0 && !host_.board.failed()) return ended_by(rank);
   if (host_.board.failed()) return host_.failure();
   RONDE_RETURN_IF_ERROR(usable());
   const std::vector<std::int32_t> late = missing();

@@ -55,6 +55,11 @@ class LineWords final : public LineWaits::Waiter {
   [[nodiscard]] const collectives::Lines& lines() const { return lines_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] base::Status usable() const { return host_.usable(); }
+  // An error where this rank has joined.
+  [[nodiscard]] base::Status may_begin() const {
+    const bool has_joined = lines_.joined(rank_).load(std::memory_order_relaxed) != 0;
+    return has_joined ? ended_by(rank_) : base::Status();
+  }
   void post_call(Sequence call) { Protocol(*this).post(call); }
   base::Status await(For what, Sequence call, std::int32_t root = 0);
   // The same for the lines of all others, but for so long at most: false where that has gone by,
@@ -83,12 +88,17 @@ class LineWords final : public LineWaits::Waiter {
   void ring(std::int32_t rank) const { host_.board.doorbell(rank).ring(); }
   bool watch();
   void sleep();
-  [[nodiscard]] bool over() const { return late_ || passed_ || host_.board.failed(); }
+  [[nodiscard]] bool over() const {
+    return late_ || passed_ || host_.board.failed() || joined() >= 0;
+  }
 
   [[nodiscard]] bool may_go_on() const override;
 
  private:
   void begin(For what, Sequence call, std::int32_t root);
+  // A rank that has joined, and that this one waits for; -1: none.
+  [[nodiscard]] std::int32_t joined() const;
+  [[nodiscard]] base::Status ended_by(std::int32_t joined) const;
   [[nodiscard]] bool ready() const;
   [[nodiscard]] std::vector<std::int32_t> missing() const;
   [[nodiscard]] std::string stopped(const std::vector<std::int32_t>& missing) const;
@@ -98,6 +108,7 @@ class LineWords final : public LineWaits::Waiter {
   const collectives::Lines lines_;
   const std::string name_;
   const std::int32_t rank_;
+  const LineWaits::Use use_{host_.waits, lines_};
   // The wait in progress has these:
   For what_ = For::kAll;
   Sequence call_ = 0;

@@ -44,6 +44,7 @@ Status OpenLine::start(const Call& call) {
     return Status::error(Code::kInvalidArgument, "'" + words_.name() + "': " + what);
   };
   RONDE_RETURN_IF_ERROR(words_.usable());
+  RONDE_RETURN_IF_ERROR(words_.may_begin());
   if (started_) return wrong("a call is started before the last has ended: wait for it");
   const base::OperationRow& is = row(call.operation);
   const bool moves = !is.is_barrier();

@@ -115,6 +115,7 @@ void LineCalls::plan_reduction(const AgreedTensor& agreed) {
 }
 
 Status LineCalls::start() {
+  RONDE_RETURN_IF_ERROR(words_.may_begin());
   const Lines::Sequence call = call_ + 1;
   const bool broadcasts = row(operation_).has_root;
   if (broadcasts && words_.rank() != root_) {

@@ -803,7 +803,8 @@ RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);
  *
  * Every rank runs it equally often. Its order against other operations is free between start and
  * wait. A rank that does not come is named after RONDE_STALL_WARNING_SECONDS, and fails the job
- * after RONDE_STALL_FAILURE_SECONDS. A prepared operation belongs to one thread at a time, and may
+ * after RONDE_STALL_FAILURE_SECONDS. One that joins ends those in lines for all ranks
+ * (RONDE_MISMATCH, with its number). A prepared operation belongs to one thread at a time, and may
  * outlive its engine, when all calls return RONDE_CLOSED. */
 
 /* The rows of ronde_operation_info, by name. */
