@@ -305,6 +305,7 @@ GROUPS = {
     "cold": Bench.rows_cold, "messages": messages.rows,
     "prepared": small.rows_prepared,
     "by-name": small.rows_by_name, "phases": phases.rows,
+    "preloaded": small.rows_preloaded,
     "board": small.rows_board,
     "latency": Bench.rows_latency,
     "waits": Bench.rows_waits,

@@ -233,6 +233,7 @@ class Limits(unittest.TestCase):
         "4 ranks, prepared, 8 B, to MPI": ("<=", 1.0),
         "4 ranks, prepared, 4 KiB, to MPI": ("<=", 1.0),
         "8 B by name, to MPI": ("<=", 3.0),
+        "preloaded, 8 B, to MPI alone": ("<=", 1.0),
         "on the board, 1 MiB, to MPI": ("<=", 0.2),
         "on the board, 16 MiB, to memcpy": ("<=", 0.6),
         "4 ranks, 64 KiB, to MPI": (">=", 1.5),

@@ -47,6 +47,17 @@ def rows_by_name(bench):
     yield no_slower("8 B by name, to bare flags", times, 8, "floor")
 
 
+def rows_preloaded(bench):
+    """MPI_Allreduce in a program that knows only MPI, with and without the preloaded library, in turns."""
+    loop = str(bench.programs.folder / "test/mpi_stock_loop")
+    times = {"mpi": [], "ronde": []}
+    for _ in range(bench.programs.repetitions):
+        for name, flags in (("mpi", []), ("ronde", ["--accelerate-mpi"])):
+            times[name].append(float(bench.programs.run(1, "ronderun", "-np", "2", *flags, loop, "8", "2000")))
+    times = {(8, name): Series(values) for name, values in times.items()}
+    yield no_slower("preloaded, 8 B, to MPI alone", times, 8, "mpi", 1.0)
+
+
 def rows_board(bench):
     times, trips = measured(bench, 2, "-b", "1M", "-e", "16M", "-f", "16", "--buffer", "1",
                             "--against", "mpi,memcpy", iterations=30)
