@@ -92,10 +92,10 @@ const Operations& operations() {
 constexpr int kLowShift = 32;
 constexpr int kHighShift = 40;
 constexpr std::uint64_t kMostOfHigh = 0xffff;
-constexpr std::uint64_t kReduction = std::uint64_t{1} << 56;
-constexpr std::uint64_t kReductionOfMpi = std::uint64_t{2} << 56;
-constexpr std::uint64_t kBroadcast = std::uint64_t{3} << 56;
-constexpr std::uint64_t kBarrier = std::uint64_t{4} << 56;
+constexpr std::uint64_t kFormReduction = std::uint64_t{1} << 56;
+constexpr std::uint64_t kFormReductionOfMpi = std::uint64_t{2} << 56;
+constexpr std::uint64_t kFormBroadcast = std::uint64_t{3} << 56;
+constexpr std::uint64_t kFormBarrier = std::uint64_t{4} << 56;
 
 template <typename Table, typename Fits>
 const typename Table::value_type* row_of(const Table& table, const Fits& fits) {
@@ -130,23 +130,23 @@ std::int64_t bytes_of_basic(MPI_Datatype datatype) {
 }
 
 std::uint64_t form_of(const Reduction& reduction, int count) {
-  return kReduction | static_cast<std::uint32_t>(count) |
+  return kFormReduction | static_cast<std::uint32_t>(count) |
          static_cast<std::uint64_t>(reduction.dtype) << kLowShift |
          static_cast<std::uint64_t>(reduction.op) << kHighShift;
 }
 
 std::uint64_t form_of_mpi(int count, int element_bytes) {
-  return kReductionOfMpi | static_cast<std::uint32_t>(count) |
+  return kFormReductionOfMpi | static_cast<std::uint32_t>(count) |
          (static_cast<std::uint64_t>(element_bytes) & kMostOfHigh) << kHighShift;
 }
 
 std::uint64_t form_of_broadcast(std::int64_t bytes, int root) {
   constexpr std::uint64_t kMostOfLow = (std::uint64_t{1} << kHighShift) - 1;
-  return kBroadcast | (static_cast<std::uint64_t>(bytes) & kMostOfLow) |
+  return kFormBroadcast | (static_cast<std::uint64_t>(bytes) & kMostOfLow) |
          (static_cast<std::uint64_t>(root) & kMostOfHigh) << kHighShift;
 }
 
-std::uint64_t form_of_barrier() { return kBarrier; }
+std::uint64_t form_of_barrier() { return kFormBarrier; }
 
 }  // namespace ronde::mpi_allreduce
 // NOLINTEND(bugprone-casting-through-void)
