@@ -230,11 +230,9 @@ Result<bool> Engine::wait_slice(Work& work, base::Instant deadline) {
   return done;
 }
 
-base::Instant Engine::verdict_deadline(const Work& work) const {
-  const bool own = work.deadline > base::Nanoseconds(0);
-  return clock_->after(
-      std::min(own ? work.deadline : config_.stall_failure, base::kNever - kVerdictMargin) +
-      kVerdictMargin);
+base::Instant Engine::verdict_deadline(base::Nanoseconds own) const {
+  const base::Nanoseconds span = own > base::Nanoseconds(0) ? own : config_.stall_failure;
+  return clock_->after(std::min(span, base::kNever - kVerdictMargin) + kVerdictMargin);
 }
 
 Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
@@ -242,7 +240,7 @@ Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
   if (process_.is_mine()) waiting.emplace(agent_.threads());
   if (work.of_message && usable().ok() && attend(work, true)) return result(work);
   // Whoever has joined waits for as long as the others go on, whose stall checks run.
-  const base::Instant verdict = work.joins ? base::kNever : verdict_deadline(work);
+  const base::Instant verdict = work.joins ? base::kNever : verdict_deadline(work.deadline);
   auto done = wait_until(work, deadline ? *deadline : verdict);
   RONDE_RETURN_IF_ERROR(done.status());
   if (*done) return result(work);
@@ -283,7 +281,7 @@ Status Engine::let_stream_wait(Work& work, void* stream) {
     static_cast<void>(runner_.wait(work.completion, clock_->now()));
     return can_wait;
   }
-  const base::Instant deadline = verdict_deadline(work);
+  const base::Instant deadline = verdict_deadline(work.deadline);
   const bool issued = runner_.wait(work.issued, deadline);
   // It is late, or there is nothing on the device to wait for.
   if (!issued || work.on_device == nullptr) return wait(work, deadline);

@@ -222,15 +222,17 @@ class Engine(EngineTimeline):
         """Whether operations are possible: neither closed, nor another process's, as in a forked child."""
         return self._pointer is not None and self._pid == os.getpid()
 
-    def subset(self, ranks: Sequence[int], name: str):
+    def subset(self, ranks: Sequence[int], name: str, timeout: Optional[float] = None):
         """An engine of some of the ranks, numbered anew in ascending order: a process set, which makes progress by
-        itself, and whose operations have names of their own. Each of these ranks calls it and waits for the others. On
-        another rank it returns at once, an engine of size 0 that refuses every operation."""
+        itself, and whose operations have names of their own. Each of these ranks calls it and waits for the others, so
+        many seconds at most; without a timeout RONDE_STALL_FAILURE_SECONDS. On another rank it returns at once, an
+        engine of size 0 that refuses every operation."""
+        deadline = 0 if timeout is None else int(min(max(timeout, 1e-9) * 1e9, 2**62))
         numbers = [int(rank) for rank in ranks]
         file, line = _place()
         pointer = ctypes.c_void_p()
         call(LIBRARY.ronde_engine_subset, self._handle(), (ctypes.c_int32 * max(1, len(numbers)))(*numbers),
-             len(numbers), name.encode(), file, line, ctypes.byref(pointer))
+             len(numbers), name.encode(), deadline, file, line, ctypes.byref(pointer))
         return self._of_set(pointer)
 
     def split(self, color: int, name: str):

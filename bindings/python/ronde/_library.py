@@ -184,7 +184,7 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_engine_statistics": (status, [handle, POINTER(Statistics), out]),
         "ronde_engine_late": (status, [handle, POINTER(Late), c_size_t, POINTER(c_size_t), out]),
         "ronde_engine_describe": (status, [handle, POINTER(c_char_p), out]),
-        "ronde_engine_subset": (status, [handle, POINTER(c_int32), c_int32, c_char_p, c_char_p, c_int32, out, out]),
+        "ronde_engine_subset": (status, [handle, POINTER(c_int32), c_int32, c_char_p, c_int64, c_char_p, c_int32, out, out]),
         "ronde_engine_split": (status, [handle, c_int64, c_char_p, c_char_p, c_int32, out, out]),
         "ronde_engine_start_timeline": (status, [handle, c_char_p, c_uint64, out]),
         "ronde_engine_stop_timeline": (status, [handle, out]),

@@ -895,7 +895,7 @@ RONDE_API void ronde_line_release(ronde_line* line);
  *
  *   int32_t ranks[2] = {0, 2};
  *   ronde_engine* set = NULL;
- *   status = ronde_engine_subset(engine, ranks, 2, "tensor parallel", NULL, 0, &set, &error);
+ *   status = ronde_engine_subset(engine, ranks, 2, "tensor parallel", 0, NULL, 0, &set, &error);
  *   ...                                      (on rank 1: an engine of size 0)
  *   ronde_engine_close(set, NULL);
  *
@@ -908,16 +908,19 @@ RONDE_API void ronde_line_release(ronde_line* line);
  * several sets in any order from several threads, not in one. A rank that is not among them may
  * call it too: it waits for nobody, and gets an engine whose size is 0 and whose rank is -1, which
  * refuses every operation (RONDE_INVALID_ARGUMENT). Sets of one name that have a rank in common are
- * not open at once. file, line: the place of the call in the caller's source, for errors; may be
- * NULL. Returns: argument codes; RONDE_INVALID_ARGUMENT: no ranks, one that is not there or there
- * twice, no name; RONDE_DUPLICATE_NAME: this rank has one of that name; RONDE_MISMATCH: the ranks
- * gave different ranks; RONDE_DEADLINE: one did not come within RONDE_STALL_FAILURE_SECONDS (a
+ * not open at once. deadline_ns: how long the others may take from the call on; 0:
+ * RONDE_STALL_FAILURE_SECONDS; the first of the ranks' deadlines counts. file, line: the place of
+ * the call in the caller's source, for errors; may be NULL.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: no ranks, one that is not there or there twice,
+ * no name, a deadline below 0; RONDE_DUPLICATE_NAME: this rank has one of that name;
+ * RONDE_MISMATCH: the ranks gave different ranks; RONDE_DEADLINE: one did not come in time (a
  * warning comes as for a tensor); RONDE_CLOSED: one has closed its engine; RONDE_OUT_OF_MEMORY: no
  * room left of RONDE_BUFFER_BYTES; RONDE_UNSUPPORTED: 1,023 sets are open, or more than the tags of
  * the transport can tell apart; the job's failure. */
 RONDE_API ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* ranks,
-                                           int32_t count, const char* name, const char* file,
-                                           int32_t line, ronde_engine** set, ronde_error** error);
+                                           int32_t count, const char* name, int64_t deadline_ns,
+                                           const char* file, int32_t line, ronde_engine** set,
+                                           ronde_error** error);
 /* Every rank of the engine calls it: those of one color get the process set "<name>.<color>", and
  * those of a color below 0 an engine of size 0.
  * Returns: as ronde_engine_subset; submit codes, work codes. */
