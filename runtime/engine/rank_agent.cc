@@ -58,8 +58,10 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       control_(context_, job.take_links(), job.take_set_links(), late_),
       execution_(job, context_, works_),
       stalls_(context_, member_, failure_, control_.links()),
-      standing_(context_, member_, threads_,
-                [this] { return execution_.idle() && !messages_.busy(); }),
+      threads_(hooks.threads_of_job),
+      standing_(
+          context_, member_, threads_, [this] { return execution_.idle() && !messages_.busy(); },
+          [this](StandingAnnouncement& standing) { return sets_stand(standing); }),
       messages_(
           context_, job.oversubscribed(),
           {.allocate = std::move(hooks.allocate),
@@ -148,6 +150,20 @@ int RankAgent::fail_sets() {
 bool RankAgent::sets_busy() const {
   const auto& all = sets_.all();
   return std::any_of(all.begin(), all.end(), [](RankAgent* set) { return set->busy(); });
+}
+
+// Whether what is in flight in the process sets of this rank stands still, and what it is.
+bool RankAgent::sets_stand(StandingAnnouncement& standing) {
+  for (RankAgent* const set : sets_.all()) {
+    if (set->failure_.failed()) continue;
+    const std::string where = "process set '" + set->context_.set->name + "'";
+    if (set->control_.waits_for_idle(set->execution_.device_full()) ||
+        !set->standing_.add_to(standing, where)) {
+      return false;
+    }
+    standing.sets.push_back({set->number(), set->member_.batches()});
+  }
+  return true;
 }
 
 void RankAgent::want_rings(bool wanted) {

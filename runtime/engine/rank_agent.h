@@ -54,6 +54,7 @@ class RankAgent final : public Agent, private Member::Owner {
     ControlStreams::Notify notify;
     // Memory in this rank's arena, for good.
     std::function<base::Result<std::span<std::byte>>(base::Bytes)> allocate;
+    Submitters* threads_of_job = nullptr;  // of a process set
   };
   // set: which process set this is a rank of; nullptr: the whole job. Another agent steps that of a
   // set, which has nothing to sleep on by itself.
@@ -123,6 +124,7 @@ class RankAgent final : public Agent, private Member::Owner {
   int step_executions_of_sets();
   int fail_sets();
   [[nodiscard]] bool sets_busy() const;
+  bool sets_stand(StandingAnnouncement& standing);
   bool on_decision_about_sets(const Decision& decision);
   void on_departed_leader(std::int32_t rank);
   [[nodiscard]] bool passes_on(const std::vector<std::int32_t>& ranks) const;

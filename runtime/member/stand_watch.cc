@@ -2,7 +2,8 @@
 #include "runtime/member/stand_watch.h"
 
 #include <algorithm>
-#include <optional>
+#include <string>
+#include <utility>
 
 #include "base/numbers.h"
 #include "runtime/negotiate/deadlock_watch.h"
@@ -34,7 +35,21 @@ void StandWatch::check() {
 
 Instant StandWatch::next() const {
   const Instant oldest = member_.table().oldest(1);
-  return oldest == kNever ? kNever : std::max(oldest + kPatience, next_look_);
+  if (oldest == kNever) return reported_ ? next_look_ : kNever;  // it waits in process sets
+  return std::max(oldest + kPatience, next_look_);
+}
+
+bool StandWatch::add_to(StandingAnnouncement& standing, const std::string& where) const {
+  if (!idle_()) return false;
+  const auto room = kMostTensorsStanding - std::min(kMostTensorsStanding, standing.tensors.size());
+  const auto waiting = member_.table().waiting(room);
+  if (!waiting) return false;
+  for (const auto& [name, place] : waiting->oldest) {
+    const std::string gap = where.empty() || place.empty() ? "" : ", ";
+    standing.tensors.push_back({name, where + gap + place});
+  }
+  standing.more += base::narrow<std::int64_t>(waiting->more);
+  return true;
 }
 
 void StandWatch::look(Instant now) {
@@ -45,16 +60,12 @@ void StandWatch::look(Instant now) {
   still_ = found.still;
   moves_ = found.moves;
   const bool stands = found.still && (since_before || !member_.table().empty());
-  const auto waiting =
-      stands && idle_() ? member_.table().waiting(kMostTensorsStanding) : std::nullopt;
-  if (!waiting) {
+  StandingAnnouncement standing{.stands = true, .moves = found.moves, .batches = member_.batches()};
+  if (!stands || !sets_(standing) || !add_to(standing)) {
     if (!std::exchange(reported_, false)) return;
     return member_.announce(StandingAnnouncement{}, true).ignore();
   }
   reported_ = true;
-  StandingAnnouncement standing{.stands = true, .moves = found.moves, .batches = member_.batches()};
-  for (const auto& [name, place] : waiting->oldest) standing.tensors.push_back({name, place});
-  standing.more = base::narrow<std::int64_t>(waiting->more);
   member_.announce(standing, true).ignore();
 }
 

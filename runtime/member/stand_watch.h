@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "runtime/member/member.h"
 #include "runtime/member/rank_context.h"
 #include "runtime/member/submitters.h"
+#include "runtime/negotiate/messages.h"
 
 namespace ronde::runtime {
 
@@ -19,15 +21,23 @@ namespace ronde::runtime {
 // Thread safety: none; only the agent uses it.
 class StandWatch {
  public:
-  // idle: whether nothing is executed on this rank.
+  // idle: whether nothing is executed on this rank. sets: add_to() of the process sets of the job.
   using Idle = std::function<bool()>;
-  StandWatch(const RankContext& context, Member& member, const Submitters& threads, Idle idle)
-      : context_(context), member_(member), threads_(threads), idle_(std::move(idle)) {}
+  using Sets = std::function<bool(StandingAnnouncement& standing)>;
+  StandWatch(const RankContext& context, Member& member, const Submitters& threads, Idle idle,
+             Sets sets)
+      : context_(context),
+        member_(member),
+        threads_(threads),
+        idle_(std::move(idle)),
+        sets_(std::move(sets)) {}
 
   // Call it in every step; it mostly reads a clock.
   void check();
   // When the next look is due; kNever while nothing is in flight.
   [[nodiscard]] base::Instant next() const;
+  // Adds what is in flight; false: some of it is executed, or will be.
+  [[nodiscard]] bool add_to(StandingAnnouncement& standing, const std::string& where = "") const;
 
  private:
   void look(base::Instant now);
@@ -36,6 +46,7 @@ class StandWatch {
   Member& member_;
   const Submitters& threads_;
   const Idle idle_;
+  const Sets sets_;
   base::Instant next_look_{};
   bool reported_ = false;  // that it stands still
   // As the last look found it.

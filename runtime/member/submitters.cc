@@ -59,6 +59,7 @@ Submitters::Thread* Submitters::place(std::int32_t number) {
 }
 
 void Submitters::submitted() {
+  if (of_job_ != nullptr) of_job_->submitted();
   Thread* const thread = own();
   if (thread == nullptr) return;
   thread->submits.store(true, std::memory_order_relaxed);
@@ -88,17 +89,24 @@ base::Nanoseconds Submitters::waited_since(base::Instant since) {
   return waited;
 }
 
-Submitters::Waiting::Waiting(Submitters& submitters) : thread_(submitters.own()) {
-  if (thread_ != nullptr) thread_->wait(1);
+Submitters::Waiting::Waiting(Submitters& submitters)
+    : threads_{submitters.own(),
+               submitters.of_job_ == nullptr ? nullptr : submitters.of_job_->own()} {
+  for (Thread* const thread : threads_) {
+    if (thread != nullptr) thread->wait(1);
+  }
 }
 
 Submitters::Waiting::~Waiting() {
-  if (thread_ == nullptr) return;
-  thread_->move();
-  thread_->wait(-1);
+  for (Thread* const thread : threads_) {
+    if (thread == nullptr) continue;
+    thread->move();
+    thread->wait(-1);
+  }
 }
 
 void Submitters::waits_until(base::Instant until) {
+  if (of_job_ != nullptr) of_job_->waits_until(until);
   Thread* const thread = own();
   if (thread == nullptr) return;
   thread->waits_until.store(until.count(), std::memory_order_relaxed);

@@ -22,6 +22,9 @@ class Submitters {
   struct Thread;
 
  public:
+  // of_job: those of the job, of a process set. What a thread does in the set it does there, too.
+  explicit Submitters(Submitters* of_job = nullptr) : of_job_(of_job) {}
+
   // The calling thread submits something.
   void submitted();
 
@@ -40,7 +43,7 @@ class Submitters {
     Waiting& operator=(const Waiting&) = delete;
 
    private:
-    Thread* const thread_;
+    std::array<Thread*, 2> threads_;  // in the set and in the job; nullptr: there is none
   };
   // The calling thread waits, and will go on to do so by `until` at the latest, unless the work is
   // done before: for callers that look at something else every so often.
@@ -85,6 +88,7 @@ class Submitters {
   Thread* own();
   Thread* place(std::int32_t number);
 
+  Submitters* const of_job_;
   std::array<Thread, kMostThreads> threads_;
   std::atomic<bool> full_{false};
 };

@@ -38,7 +38,8 @@ void DeadlockWatch::on_standing(std::int32_t rank, const StandingAnnouncement& s
                                 Instant now) {
   Rank& of = ranks_[static_cast<std::size_t>(rank)];
   const bool as_before = of.said.stands && standing.stands && of.said.moves == standing.moves &&
-                         of.said.batches == standing.batches && now - of.heard < kStandingForgotten;
+                         of.said.batches == standing.batches && of.said.sets == standing.sets &&
+                         now - of.heard < kStandingForgotten;
   if (of.said.stands) --standing_;
   if (standing.stands) ++standing_;
   if (!as_before) of.since = now;
@@ -48,9 +49,22 @@ void DeadlockWatch::on_standing(std::int32_t rank, const StandingAnnouncement& s
 
 bool DeadlockWatch::all_stand(std::uint64_t batches, Instant now) const {
   return standing_ == ranks_.size() &&
-         std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-           return rank.said.batches == batches && now - rank.heard < kStandingForgotten;
-         });
+         std::all_of(ranks_.begin(), ranks_.end(),
+                     [&](const Rank& rank) {
+                       return rank.said.batches == batches && now - rank.heard < kStandingForgotten;
+                     }) &&
+         sets_agree();
+}
+
+// Whether no rank is about to hear of a batch of a process set that another one knows of.
+bool DeadlockWatch::sets_agree() const {
+  std::map<std::int32_t, std::uint64_t> known;
+  for (const Rank& rank : ranks_) {
+    for (const StandingSet& set : rank.said.sets) {
+      if (known.try_emplace(set.number, set.batches).first->second != set.batches) return false;
+    }
+  }
+  return true;
 }
 
 // A rank that has done something meanwhile gets the whole grace.

@@ -51,6 +51,7 @@ class DeadlockWatch {
     base::Instant since{};  // when it said so first
   };
   [[nodiscard]] bool all_stand(std::uint64_t batches, base::Instant now) const;
+  [[nodiscard]] bool sets_agree() const;
   [[nodiscard]] base::Instant begin_of_grace() const;
   [[nodiscard]] std::string describe() const;
 

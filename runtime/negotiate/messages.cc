@@ -106,8 +106,10 @@ void fields(auto& f, base::Is<StalledAnnouncement> auto& stalled) {
   f(stalled.tensors, stalled.in_batch, stalled.failed, stalled.own_deadline);
 }
 void fields(auto& f, base::Is<StandingTensor> auto& tensor) { f(tensor.name, tensor.place); }
+void fields(auto& f, base::Is<StandingSet> auto& set) { f(set.number, set.batches); }
 void fields(auto& f, base::Is<StandingAnnouncement> auto& standing) {
-  f(standing.stands, standing.moves, standing.batches, standing.tensors, standing.more);
+  f(standing.stands, standing.moves, standing.batches, standing.tensors, standing.more,
+    standing.sets);
 }
 void fields(auto& /*f*/, base::Is<JoinAnnouncement> auto& /*join*/) {}
 void fields(auto& f, base::Is<SetAnnouncement> auto& set) {

@@ -81,7 +81,14 @@ struct SetFrameAnnouncement {
 
 struct StandingTensor {
   std::string name;
-  std::string place;  // "file:line" of the caller; may be empty
+  std::string place;  // its process set and "file:line" of the caller; may be empty
+};
+
+// How many batches of a process set a rank has received.
+struct StandingSet {
+  std::int32_t number = 0;
+  std::uint64_t batches = 0;
+  friend bool operator==(const StandingSet&, const StandingSet&) = default;
 };
 
 // "All of my threads wait, for these tensors and some more, and none of them is in a batch." Not
@@ -90,8 +97,9 @@ struct StandingAnnouncement {
   bool stands = false;
   std::uint64_t moves = 0;                // what the threads have done so far (member/submitters.h)
   std::uint64_t batches = 0;              // how many this rank has received
-  std::vector<StandingTensor> tensors{};  // the oldest
+  std::vector<StandingTensor> tensors{};  // the oldest of each kind, those of process sets first
   std::int64_t more = 0;
+  std::vector<StandingSet> sets{};
 };
 
 using Announcement =

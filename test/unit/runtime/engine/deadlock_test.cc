@@ -90,6 +90,29 @@ TEST(Deadlocks, AreFoundOverSeveralHosts) {
   EXPECT_EQ(count_of(said, "the job fails in 1 s"), 3U) << "once on each host: " << said;
 }
 
+// Each of two ranks waits in a set for what the other one submits only after it has waited in
+// another set; two more wait in the job.
+void cross_in_sets(int rank, Engine& engine) {
+  const std::vector<std::int32_t> both{engine.size() - 2, engine.size() - 1};
+  if (rank < both.front()) {
+    EXPECT_THAT(wait_for_one(engine, "all", "three.cc:33").message(), HasSubstr("deadlock"));
+    return;
+  }
+  const auto a = engine.subset(both, "a").value();
+  const auto b = engine.subset(both, "b").value();
+  EXPECT_TRUE(wait_for_one(*a, "x").ok() && wait_for_one(*b, "x").ok());
+  const base::Status failed = rank == both.front() ? wait_for_one(*a, "x", "one.cc:11")
+                                                   : wait_for_one(*b, "x", "two.cc:22");
+  EXPECT_EQ(failed.code(), base::Code::kDeadline);
+  EXPECT_THAT(failed.message(), AllOf(HasSubstr("deadlock: all ranks stand still"),
+                                      HasSubstr(" waits for 'x' (process set 'a', one.cc:11)"),
+                                      HasSubstr(" waits for 'x' (process set 'b', two.cc:22)")));
+}
+
+TEST(Deadlocks, OfCallsThatCrossInTheJobAndInSetsOverHostsAreFound) {
+  said_by(with_grace("1", {0, 0, 2, 3}), 4, cross_in_sets);
+}
+
 // On each rank a thread for metrics waits for what the other rank submits after 10 s of computing,
 // twice the grace.
 TEST(Deadlocks, AThreadThatComputesKeepsTheJobAlive) {
@@ -102,6 +125,19 @@ TEST(Deadlocks, AThreadThatComputesKeepsTheJobAlive) {
     metrics.join();
   });
   EXPECT_THAT(said, Not(HasSubstr("deadlock")));
+}
+
+// The thread that computes uses a process set alone until then.
+TEST(Deadlocks, AThreadThatComputesForAProcessSetKeepsTheJobAlive) {
+  said_by(with_grace("1", {0, 0}), 2, [](int rank, Engine& engine) {
+    const auto set = engine.subset({0, 1}, "a").value();
+    EXPECT_TRUE(wait_for_one(*set, "step 1").ok());
+    std::thread metrics(
+        [&] { EXPECT_TRUE(wait_for_one(engine, "metrics " + std::to_string(rank)).ok()); });
+    std::this_thread::sleep_for(milliseconds(2800));
+    EXPECT_TRUE(wait_for_one(engine, "metrics " + std::to_string(1 - rank)).ok());
+    metrics.join();
+  });
 }
 
 TEST(Deadlocks, AThreadThatHasEndedDoesNotCount) {

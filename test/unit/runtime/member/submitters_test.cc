@@ -86,6 +86,25 @@ TEST(Submitters, AWaitInSlicesGoesOnBetweenThem) {
   EXPECT_FALSE(threads.look(kNow).still);
 }
 
+TEST(Submitters, OfAProcessSetAreThoseOfTheJobToo) {
+  Submitters of_job;
+  Submitters of_set(&of_job);
+  of_set.submitted();
+  {
+    const Submitters::Waiting waiting(of_job);
+    EXPECT_TRUE(of_job.look(kNow).still);
+    EXPECT_FALSE(of_set.look(kNow).still) << "it may go on in the set afterwards";
+    const Held other([&] { of_set.submitted(); });
+    EXPECT_FALSE(of_job.look(kNow).still) << "that thread may go on";
+  }
+  of_set.waits_until(kNow + seconds(1));
+  EXPECT_TRUE(of_job.look(kNow).still);
+  of_set.waits_no_more();
+  EXPECT_FALSE(of_job.look(kNow).still);
+  const Submitters::Waiting waiting(of_set);
+  EXPECT_TRUE(of_set.look(kNow).still && of_job.look(kNow).still);
+}
+
 TEST(Submitters, MovesTellWhetherAnythingHasHappened) {
   Submitters threads;
   threads.submitted();

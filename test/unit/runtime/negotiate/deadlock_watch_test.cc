@@ -75,6 +75,22 @@ TEST(DeadlockWatch, ReportsThatAreOldOrOfEarlierBatchesAreNone) {
       << "rank 0 has not said so for 3 s";
 }
 
+TEST(DeadlockWatch, ABatchOfAProcessSetThatNotAllHaveReceivedMakesItNone) {
+  DeadlockWatch watch(3, seconds(5));
+  StandingAnnouncement one = waits_for("a");
+  StandingAnnouncement other = waits_for("b");
+  one.sets = {{1, 7}, {2, 3}};
+  other.sets = {{2, 4}};
+  watch.on_standing(0, one, seconds(10));
+  watch.on_standing(1, other, seconds(10));
+  watch.on_standing(2, waits_for("c"), seconds(10));
+  EXPECT_FALSE(watch.judge(5, false, seconds(10)).has_value());
+  one.sets = {{1, 7}, {2, 4}};
+  watch.on_standing(0, one, seconds(11));
+  EXPECT_TRUE(watch.judge(5, false, seconds(11)).has_value());
+  EXPECT_EQ(watch.next(), seconds(16)) << "rank 0 has received something meanwhile";
+}
+
 TEST(DeadlockWatch, WhoHasDoneSomethingGetsTheWholeGrace) {
   DeadlockWatch watch = two_that_stand();
   EXPECT_TRUE(watch.judge(5, false, milliseconds(10'100)).has_value());

@@ -104,6 +104,7 @@ inline Announcement random_announcement(std::mt19937_64& random) {
                                     .more = draw(random, 0, 1000)};
       for (std::int64_t i = draw(random, 0, 3); i > 0; --i) {
         standing.tensors.push_back({random_text(random), random_text(random)});
+        standing.sets.push_back({static_cast<std::int32_t>(draw(random, -1, 100)), random()});
       }
       return standing;
     }
