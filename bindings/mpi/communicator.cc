@@ -255,8 +255,8 @@ int Communicator::broadcast(void* buffer, int count, MPI_Datatype datatype, int 
   if (!possible || met_) return broadcast_of_mpi(buffer, count, datatype, root);
   const std::int64_t bytes = std::int64_t{count} * element_bytes;
   ronde_line_call call = call_of(form_of_broadcast(bytes, root));
-  const bool small = bytes <= RONDE_LINE_BYTES &&
-                     (bytes == 0 || bytes >= Communicators::here().threshold(true));
+  const bool small =
+      bytes <= RONDE_LINE_BYTES && (bytes == 0 || bytes >= Communicators::here().threshold(true));
   std::array<std::byte, RONDE_LINE_BYTES> packed;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   int packed_bytes = 0;
   const bool gives = ronde_rank(engine_->get()) == root;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
@@ -144,12 +145,14 @@ constexpr ronde_transport table_of(const char* name = "", const char* library = 
 
 // A transport over an end of this process that no plug-in has made.
 template <typename End>
-Transport transport_over(std::unique_ptr<End> end, int rank, int size, bool polled) {
+Transport transport_over(std::unique_ptr<End> end, int rank, int size, bool polled,
+                         int largest_tag = std::numeric_limits<int>::max()) {
   static constexpr ronde_transport kTable = table_of<End>();
   return {kTable,
           reinterpret_cast<ronde_transport_end*>(end.release()),
           {.rank = rank, .size = size},
-          polled};
+          polled,
+          largest_tag};
 }
 
 }  // namespace ronde::collectives

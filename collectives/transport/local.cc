@@ -177,7 +177,7 @@ Result<bool> LocalEnd::test_receive(const Pending& pending) {
 Transport local_transport(const std::shared_ptr<LocalHub>& hub, int rank,
                           LocalEnd::OnArrival on_arrival) {
   return transport_over(std::make_unique<LocalEnd>(hub, rank, std::move(on_arrival)), rank,
-                        hub->size(), hub->delays());
+                        hub->size(), hub->delays(), hub->largest_tag());
 }
 
 }  // namespace ronde::collectives

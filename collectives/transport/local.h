@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,9 @@ struct FaultPlan {
 
   // A send finishes only when the other rank has received the message, as large ones over MPI do.
   bool synchronous_sends = false;
+
+  // There are no larger tags, as with some MPIs.
+  int largest_tag = std::numeric_limits<int>::max();
 
   // The connection of two ranks breaks after that many messages (both directions counted): what was
   // sent before still arrives, and everything else on it fails on both ranks.
@@ -62,6 +66,7 @@ class LocalHub {
 
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] bool delays() const { return plan_.max_delay > 0; }
+  [[nodiscard]] int largest_tag() const { return plan_.largest_tag; }
   [[nodiscard]] bool sends_are_synchronous() const { return plan_.synchronous_sends; }
 
   // The rest is for LocalEnd. Numbers count the messages of one direction of one tag.

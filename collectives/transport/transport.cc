@@ -3,7 +3,6 @@
 #include "collectives/transport/transport.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -55,11 +54,11 @@ Result<std::unique_ptr<Transport>> Transport::open(const TransportLibrary& libra
 }
 
 Transport::Transport(const ronde_transport& table, ronde_transport_end* end, Options options,
-                     bool polled)
+                     bool polled, int largest_tag)
     : Transport(std::make_unique<End>(table, std::move(options))) {
   end_->end = end;
   end_->info.fd = -1;
-  end_->info.largest_tag = std::numeric_limits<std::int32_t>::max();
+  end_->info.largest_tag = largest_tag;
   end_->polled = polled;
 }
 

@@ -51,8 +51,10 @@ class Transport final {
   // This rank's end of the transport of a job. The destructor closes it.
   static base::Result<std::unique_ptr<Transport>> open(const TransportLibrary& library,
                                                        Options options);
-  // Takes over an end that is connected. `polled` is what needs_polling() returns.
-  Transport(const ronde_transport& table, ronde_transport_end* end, Options options, bool polled);
+  // Takes over an end that is connected. `polled` is what needs_polling() returns, and
+  // `largest_tag` what largest_tag() does.
+  Transport(const ronde_transport& table, ronde_transport_end* end, Options options, bool polled,
+            int largest_tag);
   // Some of the ranks of `all`, numbered anew: an algorithm that is written for all ranks of a
   // transport runs among the members alone. members[i] is the rank that is i here; this rank is one
   // of them. Two members that use different groups must use different tags. `all` must outlive this

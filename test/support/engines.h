@@ -71,7 +71,8 @@ inline runtime::LocalJob::Transports transports_of_environment(
     int ranks, const collectives::FaultPlan& faults) {
   const char* wanted = std::getenv("RONDE_TEST_TRANSPORT");
   const bool faulty = faults.max_delay > 0 || faults.synchronous_sends || !faults.cuts.empty() ||
-                      !faults.wrong_lengths.empty();
+                      !faults.wrong_lengths.empty() ||
+                      faults.largest_tag != collectives::FaultPlan{}.largest_tag;
   if (wanted == nullptr || faulty) return {};
   EXPECT_EQ(std::string(wanted), "ucx");
   const auto ends = std::make_shared<std::vector<std::unique_ptr<collectives::Transport>>>(

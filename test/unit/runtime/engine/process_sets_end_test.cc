@@ -173,6 +173,29 @@ TEST(ProcessSetsEnd, WhoseWorkIsGivenUpFailAlone) {
   });
 }
 
+TEST(ProcessSetsEnd, ForWhichTheTransportHasNoTagsAreRefusedUntilAnotherIsClosed) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 1}).value();
+  options.faults.largest_tag = 32'767;  // the least that MPI may have
+  run_job(2, options, [](int, Engine& engine) {
+    std::vector<EnginePtr> sets;
+    for (int i = 0; i < 3; ++i) sets.push_back(set_of(engine, {0, 1}, std::to_string(i)));
+    const Status refused = engine.subset({0, 1}, "more").status();
+    EXPECT_EQ(refused.code(), Code::kUnsupported);
+    EXPECT_THAT(refused.message(),
+                HasSubstr("process set 'more' of ranks 0-1 is number 4 of the job, for which the "
+                          "transport between the hosts has no tags: its largest is 32767. Close a "
+                          "process set first"));
+    EXPECT_TRUE(sets.front()->close().ok());
+    sets.front() = set_of(engine, {0, 1}, "more");
+    for (const EnginePtr& set : sets) {
+      std::vector<float> data = filled(9'000, 1.0F);
+      EXPECT_TRUE(finish(*set, allreduce_of("x", data)).ok());
+      EXPECT_EQ(data[0], 2.0F);
+    }
+  });
+}
+
 TEST(ProcessSetsEnd, ReduceBuffersOfTheJobWhereTheyLie) {
   run_job(3, [](int rank, Engine& engine) {
     const EnginePtr set = set_of(engine, {1, 2}, "tp");
