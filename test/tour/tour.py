@@ -99,6 +99,12 @@ STOPS = [
      (equal("learning_rate", "0.1"), below("evaluate_loss", 0.05))),
     ("10 samples on two", f"strategies --per-replica 5 {MIRRORED} 2",
      (equal("learning_rate", "0.15"), below("evaluate_loss", 0.05))),
+    ("a pipeline: four ranks with two layers each; only messages between them", f"{MPIRUN} 4 pipeline",
+     (below("difference", 1e-6), equal("collectives", "0"), below("loss", 0.5))),
+    ("a layer split by columns and one by rows, over two pairs of ranks", f"{MPIRUN} 4 tensor_parallel",
+     (below("difference", 1e-6), below("loss", 0.5))),
+    ("the pipeline in one process", f"pipeline {MIRRORED} 4", (below("difference", 1e-6), equal("collectives", "0"))),
+    ("the split layers in one process", f"tensor_parallel {MIRRORED} 4", (below("difference", 1e-6),)),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
