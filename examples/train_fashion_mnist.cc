@@ -85,7 +85,6 @@ int main(int argc, char** argv) {
   Settings all;
   FlagTable flags("train_fashion_mnist", "Trains a network on Fashion-MNIST with Ronde.");
   add_flags(flags, all);
-  return run_program(
-      argc, argv, flags, [&](Strategy& strategy) { return work(strategy, flags, all); },
-      server::served_by(all.servers));
+  const auto body = [&](Strategy& strategy) { return work(strategy, flags, all); };
+  return run_program(argc, argv, flags, body, server::served_by(all.servers));
 }

@@ -39,16 +39,26 @@ class ReadyQueues {
 
   // The tensor is ready after all that were pushed before it.
   void push(Kind kind, base::Bytes bytes, Item item) {
-    const auto queue = queues_.try_emplace(std::move(kind)).first;
-    const bool first = queue->second.empty();
-    queue->second.push_back({pushed_++, bytes, std::move(item)});
-    if (first) list(queue);
+    Waiting waiting{pushed_++, bytes, std::move(item)};
+    if (empty()) {
+      alone_.emplace_back(std::move(kind), std::move(waiting));
+      return;
+    }
+    for (auto& [its_kind, before] : alone_) enqueue(std::move(its_kind), std::move(before));
+    alone_.clear();
+    enqueue(std::move(kind), std::move(waiting));
   }
 
   // Takes the next batch, in order of execution; hold_devices: without tensors of devices. Empty
   // only if no tensor may go.
   std::vector<Item> take(base::Bytes limit, bool hold_devices) {
     std::vector<Item> batch;
+    if (!alone_.empty()) {
+      if (!any(hold_devices)) return batch;
+      batch.push_back(std::move(alone_.front().second.item));
+      alone_.clear();
+      return batch;
+    }
     const Heads* heads = heads_to_take(hold_devices);
     if (heads == nullptr) return batch;
     auto queue = heads->begin()->second;
@@ -71,13 +81,17 @@ class ReadyQueues {
     }
   }
 
-  [[nodiscard]] bool empty() const { return queues_.empty(); }
+  [[nodiscard]] bool empty() const { return alone_.empty() && queues_.empty(); }
   // Whether take() would return a batch.
-  [[nodiscard]] bool any(bool hold_devices) const { return heads_to_take(hold_devices) != nullptr; }
+  [[nodiscard]] bool any(bool hold_devices) const {
+    if (!alone_.empty()) return !hold_devices || !alone_.front().first.of_device;
+    return heads_to_take(hold_devices) != nullptr;
+  }
 
   // Calls function(item) for each that waits. The items may be changed.
   template <typename Function>
   void for_each(const Function& function) {
+    for (auto& [kind, waiting] : alone_) function(waiting.item);
     for (auto& [kind, queue] : queues_) {
       for (Waiting& waiting : queue) function(waiting.item);
     }
@@ -113,6 +127,11 @@ class ReadyQueues {
   };
   using Heads = std::map<Head, QueueIterator>;
 
+  void enqueue(Kind kind, Waiting waiting) {
+    const auto queue = queues_.try_emplace(std::move(kind)).first;
+    queue->second.push_back(std::move(waiting));
+    if (queue->second.size() == 1) list(queue);
+  }
   static Head head_of(QueueIterator queue) {
     return {queue->first.priority, queue->second.front().order};
   }
@@ -145,7 +164,9 @@ class ReadyQueues {
     }
   }
 
-  Queues queues_;               // none is empty
+  // The only one that is ready, as in a loop of blocking calls: it needs no queue, hence no memory.
+  std::vector<std::pair<Kind, Waiting>> alone_;
+  Queues queues_;               // none is empty; all are where there is one alone
   std::array<Heads, 2> heads_;  // of the queues of the host, and of devices
   std::uint64_t pushed_ = 0;
 };

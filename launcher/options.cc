@@ -183,7 +183,7 @@ std::vector<Row> rows_of_ranks(Options& options) {
        "with --mpi: further options for mpirun, as they are",
        [&options](const std::string& text) { return split(text, options.mpi_args); }},
       flag({"--accelerate-mpi"},
-           "let Ronde do MPI_Allreduce of large vectors in a program that knows only MPI",
+           "let Ronde do MPI_Allreduce, and small MPI_Bcast and MPI_Barrier, in a program of MPI",
            options.accelerate_mpi),
   };
 }

@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/open_line.h"
 #include "runtime/engine/prepared.h"
 #include "runtime/job/local_job.h"
 
@@ -40,6 +41,10 @@ struct ronde_buffer {
 
 struct ronde_prepared {
   std::unique_ptr<ronde::runtime::Prepared> prepared;
+};
+
+struct ronde_line {
+  std::unique_ptr<ronde::runtime::OpenLine> line;
 };
 
 struct ronde_work {

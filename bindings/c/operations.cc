@@ -44,11 +44,13 @@ ronde_status submit(ronde_engine* engine, Operation operation, const ronde_reque
                                                   : translate(operation, requests));
     const bool waits = gets != Gets::kWork;
     submission.will_wait = submission.will_wait || waits;
-    auto handle = std::make_unique<ronde_work>();
-    RONDE_ASSIGN_OR_RETURN(handle->work, engine->engine->submit(std::move(submission)));
+    auto handle = gets == Gets::kNothing ? nullptr : std::make_unique<ronde_work>();
+    RONDE_ASSIGN_OR_RETURN(auto submitted, engine->engine->submit(std::move(submission)));
+    if (waits) RONDE_RETURN_IF_ERROR(engine->engine->wait(*submitted));
+    if (handle == nullptr) return {};
     handle->engine = engine->engine;
-    if (waits) RONDE_RETURN_IF_ERROR(handle->engine->wait(*handle->work));
-    if (gets != Gets::kNothing) *work = handle.release();
+    handle->work = std::move(submitted);
+    *work = handle.release();
     return {};
   });
 }

@@ -98,14 +98,6 @@ Status check_lengths(const ronde_request& request, const std::string& name) {
   return {};
 }
 
-Result<base::Nanoseconds> deadline_of(const ronde_request& request) {
-  if (request.deadline_ns >= 0) return base::Nanoseconds(request.deadline_ns);
-  return Status::error(Code::kInvalidArgument,
-                       std::string("'") + request.name + "': deadline_ns is " +
-                           std::to_string(request.deadline_ns) +
-                           ": give it the nanoseconds from now on, or 0 for that of the engine");
-}
-
 Result<runtime::StepNumber> step_of(const ronde_request& request) {
   const bool agrees = (request.flags & RONDE_FLAG_STEP_AGREES) != 0;
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
@@ -123,6 +115,13 @@ Result<runtime::StepNumber> step_of(const ronde_request& request) {
 
 }  // namespace
 
+Result<base::Nanoseconds> deadline_of(const std::string& name, std::int64_t deadline_ns) {
+  if (deadline_ns >= 0) return base::Nanoseconds(deadline_ns);
+  return Status::error(Code::kInvalidArgument,
+                       "'" + name + "': deadline_ns is " + std::to_string(deadline_ns) +
+                           ": give it the nanoseconds from now on, or 0 for that of the engine");
+}
+
 Result<Submission> translate(Operation operation, const ronde_request* given) {
   RONDE_ASSIGN_OR_RETURN(const auto request, read_struct(given, "ronde_request"));
   if (request.name == nullptr) return null_argument("name");
@@ -132,7 +131,7 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   submission.place = place_of(request);
   submission.will_wait = (request.flags & RONDE_FLAG_WILL_WAIT) != 0;
   RONDE_ASSIGN_OR_RETURN(submission.step, step_of(request));
-  RONDE_ASSIGN_OR_RETURN(submission.deadline, deadline_of(request));
+  RONDE_ASSIGN_OR_RETURN(submission.deadline, deadline_of(request.name, request.deadline_ns));
   auto& signature = submission.signature;
   signature.operation = operation;
   signature.device = request.device;

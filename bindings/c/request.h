@@ -14,6 +14,7 @@
 namespace ronde::bindings {
 
 base::Status null_argument(const char* what);
+base::Result<base::Nanoseconds> deadline_of(const std::string& name, std::int64_t deadline_ns);
 
 // The defaults of a struct of the C ABI, as this library knows it.
 template <typename T>

@@ -17,6 +17,7 @@
 
 using ronde::base::Result;
 using ronde::base::Status;
+using ronde::bindings::deadline_of;
 using ronde::bindings::engine_of;
 using ronde::bindings::guarded;
 using ronde::bindings::null_argument;
@@ -44,16 +45,18 @@ Status hand_out(Result<std::shared_ptr<Engine>> opened, const std::string& name,
 extern "C" {
 
 ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* ranks, int32_t count,
-                                 const char* name, const char* file, int32_t line,
-                                 ronde_engine** set, ronde_error** error) {
+                                 const char* name, int64_t deadline_ns, const char* file,
+                                 int32_t line, ronde_engine** set, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     RONDE_ASSIGN_OR_RETURN(Engine* const whole, engine_of(engine));
     if (ranks == nullptr && count > 0) return null_argument("ranks");
     if (name == nullptr) return null_argument("name");
     if (set == nullptr) return null_argument("set");
+    RONDE_ASSIGN_OR_RETURN(const auto deadline, deadline_of(name, deadline_ns));
     std::vector<int32_t> listed;
     if (count > 0) listed.assign(ranks, ranks + count);
-    return hand_out(whole->subset(std::move(listed), name, place_text(file, line)), name, set);
+    return hand_out(whole->subset(std::move(listed), name, place_text(file, line), deadline), name,
+                    set);
   });
 }
 

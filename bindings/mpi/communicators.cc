@@ -13,7 +13,9 @@ namespace ronde::mpi_allreduce {
 
 namespace {
 
-constexpr std::int64_t kDefaultThreshold = 65536;
+// In a line small calls take less time than MPI's; by name they take longer.
+constexpr std::int64_t kDefaultThreshold = 1;
+constexpr std::int64_t kDefaultWithoutLine = 65536;
 constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
 
 // A program that MPI would let wait for hours must not end because Ronde takes it for stalled.
@@ -23,21 +25,26 @@ constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
   if (given == nullptr || *given == '\0') setenv(kVariable, "864000", 1);
 }
 
+// 0 where it names none.
 std::int64_t threshold_of_environment() {
   const char* text = std::getenv(kThresholdVariable);
-  if (text == nullptr || *text == '\0') return kDefaultThreshold;
+  if (text == nullptr || *text == '\0') return 0;
   char* end = nullptr;
   errno = 0;
   const std::int64_t bytes = std::strtoll(text, &end, 10);
   if (errno == 0 && *end == '\0' && bytes >= 1) return bytes;
-  say(std::string(kThresholdVariable) +
-      " is not a number of bytes: " + std::to_string(kDefaultThreshold) + " is used");
-  return kDefaultThreshold;
+  say(std::string(kThresholdVariable) + " is not a number of bytes: the default is used");
+  return 0;
 }
 
 }  // namespace
 
-Communicators::Communicators() : threshold_(threshold_of_environment()) {}
+Communicators::Communicators()
+    : threshold_(threshold_of_environment()), threshold_without_line_(threshold_) {
+  if (threshold_ > 0) return;
+  threshold_ = kDefaultThreshold;
+  threshold_without_line_ = kDefaultWithoutLine;
+}
 
 Communicators& Communicators::here() {
   static auto* const kHere = new Communicators();
@@ -46,7 +53,7 @@ Communicators& Communicators::here() {
 
 void Communicators::agree() {
   if (smallest(threshold_, MPI_COMM_WORLD) == -smallest(-threshold_, MPI_COMM_WORLD)) return;
-  threshold_ = std::numeric_limits<std::int64_t>::max();
+  threshold_ = threshold_without_line_ = std::numeric_limits<std::int64_t>::max();
   if (first_to_speak()) {
     say(std::string(kThresholdVariable) + " differs between ranks: all reductions are MPI's");
   }
@@ -154,6 +161,10 @@ void Communicators::close_all() {
   if (open == nullptr || !open->is_open()) return;
   // Closing has a deadline, and ranks may come here hours apart.
   PMPI_Barrier(MPI_COMM_WORLD);
+  {
+    const std::lock_guard lock(lock_);
+    for (const auto& communicator : all_) communicator->drop_line();
+  }
   open->close();
 }
 

@@ -38,6 +38,9 @@ class Communicator {
   // A duplicate of a communicator with an engine, which it joins in the first call that may wait.
   // MPI tells its handle later.
   explicit Communicator(Engine* engine) : engine_(engine) { want(); }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator() { drop_line(); }
   void has_handle(MPI_Comm handle) { handle_ = handle; }
 
   // Joins an engine, or opens one, once, together with all ranks: in a call that waits for all of
@@ -55,14 +58,22 @@ class Communicator {
   // It waits for an engine no longer: it has tried to open one, or it goes.
   void stop_wanting();
 
+  // Whether the ranks meet in a line, where they see that they make equal calls, and where small
+  // ones are done with that. Over several hosts they do not.
+  [[nodiscard]] bool has_line() const { return line_ != nullptr && is_open(); }
+  // The engine is about to close.
+  void drop_line();
+
   // Where there is an engine an MPI_Allreduce that MPI does begins and ends with these. The first
   // waits for all ranks, and returns an error of MPI on all of them where their calls differ, since
   // another rank may be in the engine. `reduction` is nullptr for one that Ronde has not.
   int meet(int count, MPI_Datatype datatype, const Reduction* reduction);
   void end_call_of_mpi(int code);
 
-  // MPI_Allreduce. Returns MPI's code.
+  // MPI_Allreduce; MPI_Bcast and MPI_Barrier where there is a line. Return MPI's code.
   int allreduce(const void* send, void* receive, int count, const Reduction& reduction);
+  int broadcast(void* buffer, int count, MPI_Datatype datatype, int root);
+  int barrier();
   // Submits; the work is then waited for by requests.h.
   int submit(const void* send, void* receive, int count, const Reduction& reduction,
              InFlight& operation);
@@ -73,7 +84,8 @@ class Communicator {
  private:
   void want();
   void open_later();
-  void join(int number, std::uint64_t calls);
+  void join(int number);
+  void take_line();
   void introduce() const;
   [[nodiscard]] int rank() const;
   [[nodiscard]] std::string prefix() const;
@@ -86,14 +98,16 @@ class Communicator {
   ronde_status start(const std::string& name, const Tensor& tensor, const Reduction& reduction,
                      std::uint64_t flags, ronde_work** work, ronde_error** error);
   // The next blocking call, in the engine. Returns MPI's code.
-  int reduce(const Tensor& tensor, const Reduction& reduction, std::uint64_t call);
-  // Has the engine say, to all ranks, that the calls differ.
-  int differ(int count, int element_bytes, const Reduction* reduction);
-  int fail(ronde_status status, ronde_error* error, const char* call);
-  // The table, if it has entries for this communicator; else nullptr.
-  [[nodiscard]] CallTable* calls() const {
-    return number_ < CallTable::kCommunicators ? engine_->calls() : nullptr;
-  }
+  int reduce(const Tensor& tensor, const Reduction& reduction, std::uint64_t form);
+  int broadcast_of_mpi(void* buffer, int count, MPI_Datatype datatype, int root);
+  // Meets all ranks in the line. Returns MPI's code; `equal` says whether they make equal calls.
+  int meet(const ronde_line_call& call, const char* name, bool& equal);
+  // Has the engine say, to all ranks, that the calls differ: a reduction of Ronde, and another
+  // call, whose form is a shape that nothing else has.
+  int differ(int count, const Reduction& reduction);
+  int differ(std::span<const std::int64_t> form, const std::string& what);
+  int differ_in_mpi(int count, int element_bytes);
+  int fail(ronde_error* error, const char* call);
 
   MPI_Comm handle_ = MPI_COMM_NULL;
   Engine* engine_ = nullptr;
@@ -101,8 +115,10 @@ class Communicator {
   bool tried_ = false;
   bool wanted_ = false;
   int calls_of_mpi_ = 0;
-  std::uint64_t calls_ = 0;  // of MPI_Allreduce, which have met those of the other ranks
-  std::uint64_t met_ = 0;    // the last one of MPI's for which all ranks were there, and equal
+  ronde_line* line_ = nullptr;
+  // All ranks are in this call, and it is equal; until it ends well. One that is refused on this
+  // rank alone is made again, while the others are in it.
+  bool met_ = false;
   History history_;
   std::uint64_t started_ = 0;  // by submit()
   std::vector<std::shared_ptr<InFlight>> slots_;
@@ -123,8 +139,11 @@ class Communicators {
 
   // MPI has begun, on all ranks: they compare the threshold, by which each decides alone.
   void agree();
-  // From how many bytes on a reduction is taken over: RONDE_MPI_ALLREDUCE_BYTES.
-  [[nodiscard]] std::int64_t threshold() const { return threshold_; }
+  // From how many bytes on a call is taken over: RONDE_MPI_ALLREDUCE_BYTES, and its default for
+  // blocking calls that meet in a line and for others.
+  [[nodiscard]] std::int64_t threshold(bool by_line) const {
+    return by_line ? threshold_ : threshold_without_line_;
+  }
   [[nodiscard]] bool any_wanted() const { return wanted_.load(std::memory_order_relaxed) > 0; }
   [[nodiscard]] bool any_engine() const { return any_engine_.load(std::memory_order_relaxed); }
   void count_wanted(int change) { wanted_.fetch_add(change, std::memory_order_relaxed); }
@@ -153,7 +172,8 @@ class Communicators {
   int keyval();
   void forget(Communicator* communicator);
 
-  std::int64_t threshold_ = 0;
+  std::int64_t threshold_;
+  std::int64_t threshold_without_line_;
   std::atomic<int> wanted_{0};
   std::atomic<bool> any_engine_{false};
   std::atomic<bool> spoken_{false};

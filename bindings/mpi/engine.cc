@@ -62,14 +62,7 @@ std::unique_ptr<Engine> Engine::open(MPI_Comm communicator, int size, std::strin
     reason = "Ronde cannot serve this job without threads in MPI";
     fits = usable(engine);
   }
-  int rank = 0;
-  PMPI_Comm_rank(communicator, &rank);
-  std::unique_ptr<CallTable> calls = CallTable::open(communicator, rank, size);
-  const std::int64_t all = smallest(fits ? (calls != nullptr ? 2 : 1) : 0, communicator);
-  if (all > 0) {
-    if (all < 2) calls = nullptr;
-    return std::unique_ptr<Engine>(new Engine(engine, std::move(calls)));
-  }
+  if (smallest(fits ? 1 : 0, communicator) > 0) return std::unique_ptr<Engine>(new Engine(engine));
   if (engine != nullptr) ronde_engine_close(engine, nullptr);
   return nullptr;
 }
@@ -81,16 +74,14 @@ void Engine::close() {
   engine_ = nullptr;
 }
 
-std::array<std::int64_t, 2> Engine::take_number() {
+int Engine::take_number() {
   const std::lock_guard lock(lock_);
-  if (free_.empty()) return {next_++, 0};
-  const auto taken = free_.extract(free_.begin());
-  return {taken.key(), taken.mapped()};
+  return free_.empty() ? next_++ : free_.extract(free_.begin()).value();
 }
 
-void Engine::give_back(int number, std::int64_t calls) {
+void Engine::give_back(int number) {
   const std::lock_guard lock(lock_);
-  free_.emplace(number, calls);
+  free_.insert(number);
 }
 
 }  // namespace ronde::mpi_allreduce

@@ -5,15 +5,11 @@
 #include <mpi.h>
 #include <ronde/ronde.h>
 
-#include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
-#include <utility>
-
-#include "bindings/mpi/call_table.h"
 
 namespace ronde::mpi_allreduce {
 
@@ -38,24 +34,18 @@ class Engine {
   [[nodiscard]] bool is_open() const { return engine_ != nullptr; }
   [[nodiscard]] ronde_engine* get() const { return engine_; }
 
-  // What each rank is in; nullptr where the ranks have no memory for that, as over several hosts.
-  [[nodiscard]] CallTable* calls() const { return calls_.get(); }
-
   // The numbers of the communicators of this engine, by which their tensors differ. The one that
   // has opened it has the first. Rank 0 takes the others and gives them back, and tells all ranks.
-  // With a number comes how many calls it has seen: those of a communicator before meet no others.
   static constexpr int kFirstNumber = 0;
-  std::array<std::int64_t, 2> take_number();
-  void give_back(int number, std::int64_t calls);
+  int take_number();
+  void give_back(int number);
 
  private:
-  Engine(ronde_engine* engine, std::unique_ptr<CallTable> calls)
-      : engine_(engine), calls_(std::move(calls)) {}
+  explicit Engine(ronde_engine* engine) : engine_(engine) {}
 
   ronde_engine* engine_;
-  const std::unique_ptr<CallTable> calls_;
   std::mutex lock_;
-  std::map<int, std::int64_t> free_;  // of those below next_, with their calls
+  std::set<int> free_;  // of those below next_
   int next_ = kFirstNumber + 1;
 };
 

@@ -88,6 +88,15 @@ const Operations& operations() {
   return kOperations;
 }
 
+// In bits of a form: the kind of call above, and what comes beside a count.
+constexpr int kLowShift = 32;
+constexpr int kHighShift = 40;
+constexpr std::uint64_t kMostOfHigh = 0xffff;
+constexpr std::uint64_t kFormReduction = std::uint64_t{1} << 56;
+constexpr std::uint64_t kFormReductionOfMpi = std::uint64_t{2} << 56;
+constexpr std::uint64_t kFormBroadcast = std::uint64_t{3} << 56;
+constexpr std::uint64_t kFormBarrier = std::uint64_t{4} << 56;
+
 template <typename Table, typename Fits>
 const typename Table::value_type* row_of(const Table& table, const Fits& fits) {
   for (const auto& row : table) {
@@ -114,6 +123,30 @@ std::string name_of(const Reduction& reduction, int count) {
       row_of(operations(), [&](const Operation& row) { return row.op == reduction.op; });
   return std::to_string(count) + " " + type->name + " " + operation->name;
 }
+
+std::int64_t bytes_of_basic(MPI_Datatype datatype) {
+  const auto* type = row_of(types(), [&](const Type& row) { return row.handle == datatype; });
+  return type == nullptr ? 0 : type->bytes;
+}
+
+std::uint64_t form_of(const Reduction& reduction, int count) {
+  return kFormReduction | static_cast<std::uint32_t>(count) |
+         static_cast<std::uint64_t>(reduction.dtype) << kLowShift |
+         static_cast<std::uint64_t>(reduction.op) << kHighShift;
+}
+
+std::uint64_t form_of_mpi(int count, int element_bytes) {
+  return kFormReductionOfMpi | static_cast<std::uint32_t>(count) |
+         (static_cast<std::uint64_t>(element_bytes) & kMostOfHigh) << kHighShift;
+}
+
+std::uint64_t form_of_broadcast(std::int64_t bytes, int root) {
+  constexpr std::uint64_t kMostOfLow = (std::uint64_t{1} << kHighShift) - 1;
+  return kFormBroadcast | (static_cast<std::uint64_t>(bytes) & kMostOfLow) |
+         (static_cast<std::uint64_t>(root) & kMostOfHigh) << kHighShift;
+}
+
+std::uint64_t form_of_barrier() { return kFormBarrier; }
 
 }  // namespace ronde::mpi_allreduce
 // NOLINTEND(bugprone-casting-through-void)

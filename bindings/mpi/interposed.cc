@@ -33,15 +33,30 @@ struct Taken {
 Taken taken(int count, MPI_Datatype datatype, MPI_Op op, MPI_Comm handle, bool waits) {
   Communicators& all = Communicators::here();
   const auto reduction = reduction_of(datatype, op);
-  const bool fits =
-      reduction.has_value() && count > 0 && count * reduction->element_bytes >= all.threshold();
+  const auto fits_with = [&](bool line) {
+    return reduction.has_value() && count > 0 &&
+           count * reduction->element_bytes >= all.threshold(line);
+  };
+  const bool fits = fits_with(waits);
   if (!fits && !(waits && (all.any_wanted() || all.any_engine()))) return {};
   Communicator* communicator = fits ? all.of(handle) : all.known(handle);
   if (communicator == nullptr) return {};
   if (waits && communicator->is_wanted()) communicator->open();
-  if (communicator->is_open()) return {communicator, reduction, fits};
+  if (communicator->is_open()) {
+    return {communicator, reduction, fits_with(waits && communicator->has_line())};
+  }
   if (fits) communicator->count_call_of_mpi();
   return {};
+}
+
+// The communicator of a call that may wait for all ranks, where they meet in a line.
+Communicator* with_line(MPI_Comm handle) {
+  Communicators& all = Communicators::here();
+  if (!all.any_wanted() && !all.any_engine()) return nullptr;
+  Communicator* const communicator = all.known(handle);
+  if (communicator == nullptr) return nullptr;
+  if (communicator->is_wanted()) communicator->open();
+  return communicator->has_line() ? communicator : nullptr;
 }
 
 // Ronde's threads call MPI where ranks are on several hosts.
@@ -99,7 +114,7 @@ RONDE_INTERPOSED int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int coun
                                     MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
                                     MPI_Request* request) {
   const auto call = ours::taken(count, datatype, op, comm, false);
-  if (call.communicator == nullptr) {
+  if (!call.fits) {
     return PMPI_Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
   }
   return ours::Requests::here().start(*call.communicator, sendbuf, recvbuf, count, *call.reduction,
@@ -109,11 +124,15 @@ RONDE_INTERPOSED int MPI_Iallreduce(const void* sendbuf, void* recvbuf, int coun
 // ---- what may wait for all ranks: an engine that is wanted is opened here too ----
 
 RONDE_INTERPOSED int MPI_Barrier(MPI_Comm comm) {
-  if (ours::Communicators::here().any_wanted()) {
-    auto* communicator = ours::Communicators::here().known(comm);
-    if (communicator != nullptr && communicator->is_wanted()) communicator->open();
-  }
-  return PMPI_Barrier(comm);
+  auto* const communicator = ours::with_line(comm);
+  return communicator != nullptr ? communicator->barrier() : PMPI_Barrier(comm);
+}
+
+RONDE_INTERPOSED int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root,
+                               MPI_Comm comm) {
+  auto* const communicator = ours::with_line(comm);
+  return communicator != nullptr ? communicator->broadcast(buffer, count, datatype, root)
+                                 : PMPI_Bcast(buffer, count, datatype, root, comm);
 }
 
 // ---- beginning and end ----

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <span>
 
@@ -47,6 +48,10 @@ class Lines {
   [[nodiscard]] std::atomic<std::uint32_t>& sleeps(std::int32_t rank) const {
     return words(rank).sleeps;
   }
+  // 1: this rank has joined, and posts nothing more.
+  [[nodiscard]] std::atomic<std::uint32_t>& joined(std::int32_t rank) const {
+    return words(rank).joined;
+  }
   // 1: this rank does not use the lines any more. Once all have left, the memory is free.
   [[nodiscard]] std::atomic<std::uint32_t>& left(std::int32_t rank) const {
     return words(rank).left;
@@ -60,13 +65,24 @@ class Lines {
   [[nodiscard]] std::byte* bytes(std::int32_t rank, int line) const {
     return line_at(rank, line) + kNumber;
   }
+  // Beside the number, and guarded as the bytes are: what a call is that may differ from the last.
+  [[nodiscard]] std::uint64_t form(std::int32_t rank, int line) const {
+    std::uint64_t form = 0;
+    std::memcpy(&form, line_at(rank, line) + kForm, sizeof form);
+    return form;
+  }
+  void set_form(std::int32_t rank, int line, std::uint64_t form) const {
+    std::memcpy(line_at(rank, line) + kForm, &form, sizeof form);
+  }
 
  private:
   struct RankWords {
     std::atomic<std::uint32_t> sleeps{0};
+    std::atomic<std::uint32_t> joined{0};
     std::atomic<std::uint32_t> left{0};
   };
   static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kForm = 8;
   static constexpr std::size_t kNumber = 16;  // so that the bytes are aligned
 
   static constexpr std::size_t line_bytes(std::size_t bytes) {

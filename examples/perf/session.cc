@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "examples/perf/contenders/agreement.h"
+#include "examples/perf/contenders/floor.h"
 #include "examples/perf/contenders/line.h"
 
 namespace ronde::perf {
@@ -70,9 +71,10 @@ Session::Session(Engine& engine, const Options& options, Device& device, MpiPeer
   const bool model = options.operation == Operation::kModel;
   contenders_.push_back(make_ronde(engine, model ? "ronde-flat" : kRonde, options.prepared));
   for (const std::string& name : options.against) {
-    contenders_.push_back(name == "memcpy" ? make_memcpy()
-                          : name == "line" ? make_line(engine)
-                                           : peers->make(name));
+    contenders_.push_back(name == "memcpy"  ? make_memcpy()
+                          : name == "floor" ? make_floor(engine)
+                          : name == "line"  ? make_line(engine)
+                                            : peers->make(name));
   }
   if (model) one_by_one_ = make_ronde_one_by_one(engine);
 }

@@ -71,7 +71,7 @@ Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   return agent_.context().told(work.status());
 }
 
-Result<Engine::WorkPtr> Engine::try_submit(Submission submission) {
+Result<Engine::WorkPtr> Engine::try_submit(Submission&& submission) {
   const bool will_wait = submission.will_wait;
   RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
                          check_submission(std::move(submission), rank_, size_));
@@ -140,6 +140,8 @@ Result<Engine::WorkPtr> Engine::join(bool will_wait) {
   if (!ticket.ok()) return ticket.status();
   // What other threads have submitted before is announced before, and nothing after.
   await_none(submitting_threads_);
+  agent_.line_waits().join(local_rank_);
+  job_->board().ring_all();
   if (will_wait) runner_.will_wait();
   const Status announced = agent_.member().announce(JoinAnnouncement{}, !will_wait);
   if (!announced.ok()) agent_.failure().fail(announced, rank_);
@@ -230,11 +232,9 @@ Result<bool> Engine::wait_slice(Work& work, base::Instant deadline) {
   return done;
 }
 
-base::Instant Engine::verdict_deadline(const Work& work) const {
-  const bool own = work.deadline > base::Nanoseconds(0);
-  return clock_->after(
-      std::min(own ? work.deadline : config_.stall_failure, base::kNever - kVerdictMargin) +
-      kVerdictMargin);
+base::Instant Engine::verdict_deadline(base::Nanoseconds own) const {
+  const base::Nanoseconds span = own > base::Nanoseconds(0) ? own : config_.stall_failure;
+  return clock_->after(std::min(span, base::kNever - kVerdictMargin) + kVerdictMargin);
 }
 
 Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
@@ -242,7 +242,7 @@ Status Engine::wait(Work& work, std::optional<base::Instant> deadline) {
   if (process_.is_mine()) waiting.emplace(agent_.threads());
   if (work.of_message && usable().ok() && attend(work, true)) return result(work);
   // Whoever has joined waits for as long as the others go on, whose stall checks run.
-  const base::Instant verdict = work.joins ? base::kNever : verdict_deadline(work);
+  const base::Instant verdict = work.joins ? base::kNever : verdict_deadline(work.deadline);
   auto done = wait_until(work, deadline ? *deadline : verdict);
   RONDE_RETURN_IF_ERROR(done.status());
   if (*done) return result(work);
@@ -283,7 +283,7 @@ Status Engine::let_stream_wait(Work& work, void* stream) {
     static_cast<void>(runner_.wait(work.completion, clock_->now()));
     return can_wait;
   }
-  const base::Instant deadline = verdict_deadline(work);
+  const base::Instant deadline = verdict_deadline(work.deadline);
   const bool issued = runner_.wait(work.issued, deadline);
   // It is late, or there is nothing on the device to wait for.
   if (!issued || work.on_device == nullptr) return wait(work, deadline);

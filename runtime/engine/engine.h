@@ -81,13 +81,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] const base::Clock& clock() const { return *clock_; }
 
   // Opens the process set of these ranks, in whatever order, of this engine: an engine in which
-  // they are numbered anew, ascending. Every one of them calls it, and waits for the others, at
-  // most RONDE_STALL_FAILURE_SECONDS; on other ranks it returns nullptr at once. The set makes
-  // progress by itself; thread, descriptors, memory of Buffers and the failure are the job's.
-  // place: of the caller, "file:line" or empty.
+  // they are numbered anew, ascending. Every one of them calls it, and waits for the others, until
+  // the first of their deadlines at most (0: RONDE_STALL_FAILURE_SECONDS); on other ranks it
+  // returns nullptr at once. The set makes progress by itself; thread, descriptors, memory of
+  // Buffers and the failure are the job's. place: of the caller, "file:line" or empty.
   base::Result<std::shared_ptr<Engine>> subset(std::vector<std::int32_t> ranks,
                                                const std::string& name,
-                                               const std::string& place = {});
+                                               const std::string& place = {},
+                                               base::Nanoseconds deadline = {});
   // Every rank of this engine calls it: those of one color get a process set, "<name>.<color>", and
   // those of a negative one nullptr.
   base::Result<std::shared_ptr<Engine>> split(std::int64_t color, const std::string& name,
@@ -172,6 +173,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
  private:
   friend class Prepared;
+  friend class OpenLine;
   // The engine of which a process set is a part.
   struct Within {
     std::shared_ptr<Engine> job;
@@ -197,15 +199,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   base::Status start_device(base::Instant deadline);
   base::Status compare_clocks(base::Instant deadline);
   void start_timeline_of_settings();
-  // When the stall checks have ended a work that is in flight now.
-  [[nodiscard]] base::Instant verdict_deadline(const Work& work) const;
+  // When the stall checks have ended what has begun now, with a deadline of its own or 0.
+  [[nodiscard]] base::Instant verdict_deadline(base::Nanoseconds own) const;
   base::Status check_waiting(const Work& work, void* stream);
   base::Status put_into_stream(Work& work, void* stream, base::Instant deadline);
-  base::Result<WorkPtr> try_submit(Submission submission);
-  base::Result<std::shared_ptr<Engine>> open_set(std::vector<std::int32_t> ranks,
-                                                 const std::string& name, const std::string& place);
+  base::Result<WorkPtr> try_submit(Submission&& submission);
+  base::Result<std::shared_ptr<Engine>> open_set(SetAnnouncement asked);
   base::Result<std::shared_ptr<Engine>> make_set(const SetDecision& decision);
-  base::Status await_answer(SetOpening& opening);
+  base::Status await_answer(SetOpening& opening, base::Nanoseconds deadline);
   base::Status open_sets_of_settings();
   base::Result<std::shared_ptr<Engine>> take_opened(const std::string& name,
                                                     const std::vector<std::int32_t>& ranks);
@@ -225,6 +226,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // For calls by lines, which pass neither the table nor the agent.
   base::Status line_usable();
   LineHost line_host();
+  // Collective: lines for calls of at most so many bytes; nothing where there is no room for them,
+  // or no board that all ranks share.
+  base::Result<std::optional<collectives::Lines>> make_lines(const std::string& name,
+                                                             std::size_t most);
   // Whether this thread may drive the agent: in a caller-driven engine only the one that opened it.
   base::Status may_drive() const;
   [[nodiscard]] bool is_driver() const;

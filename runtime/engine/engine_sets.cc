@@ -88,7 +88,8 @@ const std::vector<std::int32_t>& Engine::ranks_of_job() const {
 // ---- opening ----
 
 Result<std::shared_ptr<Engine>> Engine::subset(std::vector<std::int32_t> ranks,
-                                               const std::string& name, const std::string& place) {
+                                               const std::string& name, const std::string& place,
+                                               base::Nanoseconds deadline) {
   RONDE_RETURN_IF_ERROR(usable());
   RONDE_RETURN_IF_ERROR(sort_ranks(ranks, name, size_));
   RONDE_ASSIGN_OR_RETURN(auto opened, take_opened(name, ranks));
@@ -98,12 +99,14 @@ Result<std::shared_ptr<Engine>> Engine::subset(std::vector<std::int32_t> ranks,
     return agent_.context().told(
         Status::error(Code::kClosed, "this engine has been closed, and opens no process set"));
   }
-  if (within_ == nullptr) return open_set(std::move(ranks), name, place);
+  SetAnnouncement asked{name, std::move(ranks), place, -1, "", deadline.count()};
+  if (within_ == nullptr) return open_set(std::move(asked));
   // A set of a set is one of the job, whose coordinator numbers them all.
-  for (std::int32_t& rank : ranks) {
+  for (std::int32_t& rank : asked.ranks) {
     rank = within_->identity.ranks[base::narrow<std::size_t>(rank)];
   }
-  return within_->job->open_set(std::move(ranks), within_->identity.name + "/" + name, place);
+  asked.name = within_->identity.name + "/" + name;
+  return within_->job->open_set(std::move(asked));
 }
 
 Result<std::shared_ptr<Engine>> Engine::split(std::int64_t color, const std::string& name,
@@ -172,17 +175,14 @@ Result<std::shared_ptr<Engine>> Engine::take_opened(const std::string& name,
 
 // One of the set's ranks on each host makes the set's board there before it asks, so that all can
 // use it as soon as the coordinator has answered.
-Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks,
-                                                 const std::string& name,
-                                                 const std::string& place) {
+Result<std::shared_ptr<Engine>> Engine::open_set(SetAnnouncement asked) {
   RONDE_RETURN_IF_ERROR(may_drive());
   RONDE_RETURN_IF_ERROR(agent_.failure().why());
   const auto opening = std::make_shared<SetOpening>();
-  opening->name = name;
-  opening->ranks = ranks;
-  SetAnnouncement asked{name, std::move(ranks), place, -1, ""};
+  opening->name = asked.name;
+  opening->ranks = asked.ranks;
   const auto here = on_host_of(job_->shape(), asked.ranks, rank_);
-  if (maker_of(name, here) == rank_) {
+  if (maker_of(asked.name, here) == rank_) {
     const auto geometry = geometry_of_set(base::narrow<std::int32_t>(here.size()), config_);
     auto memory = SetMemory::make(job_->board(), memory_, geometry);
     if (memory.ok()) {
@@ -194,25 +194,26 @@ Result<std::shared_ptr<Engine>> Engine::open_set(std::vector<std::int32_t> ranks
   }
   RONDE_RETURN_IF_ERROR(agent_.openings().begin(opening));
   Status answered = agent_.member().announce(asked, false);
-  if (answered.ok()) answered = await_answer(*opening);
+  if (answered.ok()) {
+    answered = await_answer(*opening, base::Nanoseconds(asked.deadline_ns));
+  }
   if (answered.ok()) {
     auto set = make_set(opening->decision);
     if (set.ok()) return set;
     answered = set.status();
     if (answered.code() == Code::kUnsupported) {  // for all of its ranks
-      announce_end_of(opening->decision.number, name);
+      announce_end_of(opening->decision.number, asked.name);
     } else {
       agent_.failure().fail(answered, rank_);  // the others have opened it
     }
   }
-  agent_.openings().ended(name);
+  agent_.openings().ended(asked.name);
   return answered;
 }
 
-Status Engine::await_answer(SetOpening& opening) {
+Status Engine::await_answer(SetOpening& opening, base::Nanoseconds deadline) {
   const Inside inside(waiting_threads_);
-  if (runner_.wait(opening.answered, clock_->after(config_.stall_failure + kVerdictMargin)))
-    return opening.status;
+  if (runner_.wait(opening.answered, verdict_deadline(deadline))) return opening.status;
   Status late =
       Status::error(Code::kDeadline, set_phrase(opening.name, opening.ranks) +
                                          " cannot open: rank 0, the coordinator, does not answer")

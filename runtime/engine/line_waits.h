@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of this rank that sleep in a prepared operation: the agent looks for them, since a
-// ring of another rank wakes it.
+// The lines of this rank, and its threads that sleep in a prepared operation: the agent looks for
+// them, since a ring of another rank wakes it.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
+#include "collectives/in_host/lines.h"
 #include "runtime/drive/agent.h"
 
 namespace ronde::runtime {
@@ -54,6 +56,33 @@ class LineWaits {
     Waiter& waiter_;
   };
 
+  // Keeps lines in the list of those that this rank uses.
+  class Use {
+   public:
+    Use(LineWaits& waits, const collectives::Lines& lines) : waits_(waits), lines_(lines) {
+      const base::MutexLock lock(waits_.mutex_);
+      waits_.lines_.push_back(&lines_);
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() {
+      const base::MutexLock lock(waits_.mutex_);
+      std::erase(waits_.lines_, &lines_);
+    }
+
+   private:
+    LineWaits& waits_;
+    const collectives::Lines& lines_;
+  };
+
+  // This rank joins: whoever waits for it in one of its lines is to hear so, once it is rung.
+  void join(std::int32_t rank) {
+    const base::MutexLock lock(mutex_);
+    for (const collectives::Lines* const lines : lines_) {
+      lines->joined(rank).store(1, std::memory_order_seq_cst);
+    }
+  }
+
   // In every step of the agent: wakes those that may go on, and returns how many.
   int look() {
     if (!any_.load(std::memory_order_seq_cst)) return 0;
@@ -72,6 +101,7 @@ class LineWaits {
   std::atomic<bool> any_{false};
   base::Mutex mutex_;
   std::vector<Waiter*> waiters_ RONDE_GUARDED_BY(mutex_);
+  std::vector<const collectives::Lines*> lines_ RONDE_GUARDED_BY(mutex_);
 };
 
 }  // namespace ronde::runtime

@@ -13,6 +13,7 @@
 namespace ronde::runtime {
 
 using base::Code;
+using base::Result;
 using base::Status;
 
 namespace {
@@ -46,18 +47,52 @@ bool LineWords::ready() const {
   return true;
 }
 
-bool LineWords::may_go_on() const { return ready() || host_.board.failed() || !usable().ok(); }
+bool LineWords::may_go_on() const {
+  return ready() || host_.board.failed() || joined() >= 0 || !usable().ok();
+}
+
+std::int32_t LineWords::joined() const {
+  for (std::int32_t rank = 0; rank < ranks(); ++rank) {
+    if (waits_for(rank) && lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return rank;
+  }
+  return -1;
+}
+
+Status LineWords::ended_by(std::int32_t joined) const {
+  return Status::error(Code::kMismatch,
+                       "prepared '" + name_ + "' has ended: rank " + std::to_string(joined) +
+                           " has joined, and runs nothing until all have: use the ordinary "
+                           "operation, which goes on without it, or prepare it again afterwards")
+      .with_rank(joined);
+}
 
 Status LineWords::await(For what, Sequence call, std::int32_t root) {
+  begin(what, call, root);
+  return ready() ? Status() : await_on(base::kNever).status();
+}
+
+Result<bool> LineWords::await_for(Sequence call, base::Nanoseconds patience) {
+  begin(For::kAll, call, 0);
+  if (ready()) return true;
+  return await_on(after(patience));  // nobody who is here in time reads a clock
+}
+
+void LineWords::begin(For what, Sequence call, std::int32_t root) {
   what_ = what;
   call_ = call;
   root_ = root;
-  if (ready()) return {};
   looks_ = 0;
   late_ = false;
   began_ = {};
-  idle_ = Idle(host_.config.spin, kYielding, host_.oversubscribed);
-  if (Protocol(*this).await([this] { return ready(); })) return {};
+}
+
+Result<bool> LineWords::await_on(base::Instant until) {
+  if (looks_ == 0) idle_ = Idle(host_.config.spin, kYielding, host_.oversubscribed);
+  until_ = until;
+  passed_ = false;
+  if (Protocol(*this).await([this] { return ready(); })) return true;
+  if (passed_) return false;
+  if (const std::int32_t rank = joined(); rank >= 0 && !host_.board.failed()) return ended_by(rank);
   if (host_.board.failed()) return host_.failure();
   RONDE_RETURN_IF_ERROR(usable());
   const std::vector<std::int32_t> late = missing();
@@ -73,6 +108,10 @@ bool LineWords::watch() {
   ++looks_;
   if (host_.caller_driven && looks_ % kLooksPerDrive == 0) {
     static_cast<void>(host_.runner.poll(completion));
+  }
+  if (until_ != base::kNever && looks_ % kLooksPerDrive == 0 && host_.clock.now() >= until_) {
+    passed_ = true;
+    return true;
   }
   if (looks_ > kFirstLooks) return idle_.again(true);
   cpu_relax();
@@ -95,7 +134,8 @@ void LineWords::sleep() {
   const base::Nanoseconds patience = host_.config.stall_failure;
   const base::Instant end = patience >= base::kNever - began_ ? base::kNever : began_ + patience;
   late_ = now >= end;
-  if (late_) return;
+  passed_ = now >= until_;
+  if (late_ || passed_) return;
   completion.reset();
   // From here on the agent looks for this thread; what came before that it sees itself.
   const LineWaits::Sleep sleep(host_.waits, *this);
@@ -103,7 +143,7 @@ void LineWords::sleep() {
     late_ = !usable().ok();
     return;
   }
-  static_cast<void>(host_.runner.wait(completion, std::min(notice_, end)));
+  static_cast<void>(host_.runner.wait(completion, std::min({notice_, end, until_})));
 }
 
 std::vector<std::int32_t> LineWords::missing() const {

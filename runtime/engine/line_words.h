@@ -53,9 +53,22 @@ class LineWords final : public LineWaits::Waiter {
   LineWords& operator=(const LineWords&) = delete;
 
   [[nodiscard]] const collectives::Lines& lines() const { return lines_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] base::Status usable() const { return host_.usable(); }
+  // An error where this rank has joined.
+  [[nodiscard]] base::Status may_begin() const {
+    const bool has_joined = lines_.joined(rank_).load(std::memory_order_relaxed) != 0;
+    return has_joined ? ended_by(rank_) : base::Status();
+  }
   void post_call(Sequence call) { Protocol(*this).post(call); }
   base::Status await(For what, Sequence call, std::int32_t root = 0);
+  // The same for the lines of all others, but for so long at most: false where that has gone by,
+  // after which await_on() goes on.
+  base::Result<bool> await_for(Sequence call, base::Nanoseconds patience);
+  base::Result<bool> await_on(base::Instant until);
+  [[nodiscard]] base::Instant after(base::Nanoseconds span) const {
+    return host_.clock.after(span);
+  }
 
   // ---- for the protocol ----
   [[nodiscard]] std::int32_t rank() const { return rank_; }
@@ -75,11 +88,17 @@ class LineWords final : public LineWaits::Waiter {
   void ring(std::int32_t rank) const { host_.board.doorbell(rank).ring(); }
   bool watch();
   void sleep();
-  [[nodiscard]] bool over() const { return late_ || host_.board.failed(); }
+  [[nodiscard]] bool over() const {
+    return late_ || passed_ || host_.board.failed() || joined() >= 0;
+  }
 
   [[nodiscard]] bool may_go_on() const override;
 
  private:
+  void begin(For what, Sequence call, std::int32_t root);
+  // A rank that has joined, and that this one waits for; -1: none.
+  [[nodiscard]] std::int32_t joined() const;
+  [[nodiscard]] base::Status ended_by(std::int32_t joined) const;
   [[nodiscard]] bool ready() const;
   [[nodiscard]] std::vector<std::int32_t> missing() const;
   [[nodiscard]] std::string stopped(const std::vector<std::int32_t>& missing) const;
@@ -89,6 +108,7 @@ class LineWords final : public LineWaits::Waiter {
   const collectives::Lines lines_;
   const std::string name_;
   const std::int32_t rank_;
+  const LineWaits::Use use_{host_.waits, lines_};
   // The wait in progress has these:
   For what_ = For::kAll;
   Sequence call_ = 0;
@@ -96,6 +116,8 @@ class LineWords final : public LineWaits::Waiter {
   int looks_ = 0;
   Idle idle_;
   bool late_ = false;
+  base::Instant until_ = base::kNever;
+  bool passed_ = false;    // this has
   base::Instant began_{};  // asleep since
   base::Instant notice_ = base::kNever;
 };

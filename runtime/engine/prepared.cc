@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "collectives/kernels/floating_point_mode.h"
@@ -114,6 +115,7 @@ void LineCalls::plan_reduction(const AgreedTensor& agreed) {
 }
 
 Status LineCalls::start() {
+  RONDE_RETURN_IF_ERROR(words_.may_begin());
   const Lines::Sequence call = call_ + 1;
   const bool broadcasts = row(operation_).has_root;
   if (broadcasts && words_.rank() != root_) {
@@ -181,7 +183,7 @@ Result<std::unique_ptr<Prepared>> Prepared::make(std::shared_ptr<Engine> engine,
             " and cannot be prepared: use the ordinary operation");
   }
   RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
-                         check_submission(submission, engine->rank(), engine->size()));
+                         check_submission(Submission(submission), engine->rank(), engine->size()));
   std::vector<std::byte> mine = statement_of(*tensor);
   RONDE_ASSIGN_OR_RETURN(
       const auto said, engine->submit(agreement(base::kExchange, "prepare " + tensor->name, mine)));
@@ -207,33 +209,33 @@ Status Prepared::make_lines(const LocalTensor& tensor) {
     }
   }
   const std::size_t most = LineCalls::most_bytes(tensor, bytes_of_rank);
+  if (most > Lines::kMostBytes || is.compression != base::Compression::kNone) return {};
+  RONDE_ASSIGN_OR_RETURN(const auto lines, engine_->make_lines(tensor.name, most));
+  if (!lines) return {};
+  lines_ = std::make_unique<LineCalls>(engine_->line_host(), *lines, agreed_, tensor,
+                                       std::move(bytes_of_rank));
+  return {};
+}
+
+Result<std::optional<Lines>> Engine::make_lines(const std::string& name, std::size_t most) {
   // The board of a process set has no arenas of its own.
-  if (most > Lines::kMostBytes || is.compression != base::Compression::kNone ||
-      engine_->job_->shape().hosts() > 1 || engine_->within_ != nullptr) {
-    return {};
-  }
-  const std::span<std::byte> arena = engine_->job_->board().arena(kLeader);
-  const std::int32_t ranks = engine_->local_size();
+  if (job_->shape().hosts() > 1 || within_ != nullptr) return std::optional<Lines>();
+  const std::span<std::byte> arena = job_->board().arena(kLeader);
   std::int64_t place = -1;
   // What meets in lines is summed without having been announced, so nobody could refuse it.
-  if (engine_->local_rank() == kLeader && !engine_->checks_finite_) {
-    const auto made = engine_->line_memory_.make(engine_->memory_, arena, ranks, most);
+  if (local_rank_ == kLeader && !checks_finite_) {
+    const auto made = line_memory_.make(memory_, arena, local_size(), most);
     if (made.ok()) place = *made;
     if (!made.ok()) {
-      engine_->log_.info("prepared '" + tensor.name +
-                         "' takes the ordinary way: " + made.status().message());
+      log_.info("prepared '" + name + "' takes the ordinary way: " + made.status().message());
     }
   }
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(&place, 1));
-  RONDE_ASSIGN_OR_RETURN(
-      const auto told,
-      engine_->submit(agreement(Operation::kBroadcast, "prepare " + tensor.name, bytes)));
-  RONDE_RETURN_IF_ERROR(engine_->wait(*told));
-  if (place < 0) return {};
-  const Lines lines(arena.subspan(static_cast<std::size_t>(place)), ranks, most);
-  lines_ = std::make_unique<LineCalls>(engine_->line_host(), lines, agreed_, tensor,
-                                       std::move(bytes_of_rank));
-  return {};
+  RONDE_ASSIGN_OR_RETURN(const auto told,
+                         submit(agreement(Operation::kBroadcast, "prepare " + name, bytes)));
+  RONDE_RETURN_IF_ERROR(wait(*told));
+  if (place < 0) return std::optional<Lines>();
+  return std::optional(Lines(arena.subspan(static_cast<std::size_t>(place)), local_size(), most));
 }
 
 // ---- calls ----

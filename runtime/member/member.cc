@@ -171,7 +171,7 @@ std::int32_t Member::last_to_arrive(const BatchItem& item, const LocalTensor& te
   }
   // Where this host was complete long before the decision, another one was not.
   const bool elsewhere = context_.shape.hosts() > 1 && now - at > at - tensor.submitted;
-  return elsewhere ? kWaitedForOtherHosts : context_.rank_at(last);
+  return elsewhere ? kWaitedForOtherHosts : context_.rank_of_job(context_.rank_at(last));
 }
 
 // Without the departed rank nothing can be agreed, so tensors that are in no batch fail now.

@@ -111,7 +111,7 @@ void fields(auto& f, base::Is<StandingAnnouncement> auto& standing) {
 }
 void fields(auto& /*f*/, base::Is<JoinAnnouncement> auto& /*join*/) {}
 void fields(auto& f, base::Is<SetAnnouncement> auto& set) {
-  f(set.name, set.ranks, set.place, set.memory, set.trouble);
+  f(set.name, set.ranks, set.place, set.memory, set.trouble, set.deadline_ns);
 }
 void fields(auto& f, base::Is<SetEndedAnnouncement> auto& ended) { f(ended.number); }
 void fields(auto& f, base::Is<SetFrameAnnouncement> auto& frame) {

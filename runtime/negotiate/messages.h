@@ -64,6 +64,7 @@ struct SetAnnouncement {
   // The others say a number below 0, as does that one where it had no room, with the reason.
   std::int64_t memory = -1;
   std::string trouble{};
+  std::int64_t deadline_ns = 0;  // from now on; 0: RONDE_STALL_FAILURE_SECONDS
 };
 
 // "I have closed this process set, and touch nothing of it any more."

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "runtime/negotiate/stall_notice.h"
 
 namespace ronde::runtime {
 
@@ -27,6 +28,10 @@ bool meet(const Ranks& some, const Ranks& others) {
 
 std::string place_text(const SetAnnouncement& set) {
   return set.place.empty() ? "" : " at " + set.place;
+}
+
+Instant after(Instant since, base::Nanoseconds span) {
+  return span >= base::kNever - since ? base::kNever : since + span;
 }
 
 // What can be said of a list before anybody agrees with it.
@@ -64,6 +69,7 @@ void SetAgreement::on_announcement(std::int32_t rank, SetAnnouncement set, Insta
   if (refuse_late(rank, set.name) || disagrees(rank, set)) return;
   const auto [pending, fresh] = pendings_.try_emplace(Key{set.name, set.ranks});
   if (fresh) pending->second.since = now;
+  wait_for(pending->second, base::Nanoseconds(set.deadline_ns), now);
   pending->second.asked[rank] = std::move(set);
   const Ranks& ranks = pending->first.second;
   if (const std::int32_t gone = missed_by(ranks); gone >= 0) {
@@ -71,6 +77,15 @@ void SetAgreement::on_announcement(std::int32_t rank, SetAnnouncement set, Insta
   } else if (pending->second.asked.size() == ranks.size()) {
     open(pending);
   }
+}
+
+// The first deadline of those that have asked counts.
+void SetAgreement::wait_for(Pending& pending, base::Nanoseconds deadline, Instant now) const {
+  const bool own = deadline > base::Nanoseconds(0);
+  const Instant at = after(now, own ? deadline : failure_);
+  if (at >= pending.refused_at) return;
+  pending.refused_at = at;
+  pending.own_deadline = own;
 }
 
 // Tells a rank that comes after the refusal: its call is the one that the others were told about,
@@ -210,12 +225,13 @@ void SetAgreement::check(Instant now) {
   for (auto next = pendings_.begin(); next != pendings_.end();) {
     const auto pending = next++;
     const base::Nanoseconds waited = now - pending->second.since;
-    if (waited < warning_ && waited < failure_) continue;
+    const bool late = now >= pending->second.refused_at;
+    if (waited < warning_ && !late) continue;
     const Ranks missing = missing_of(*pending);
-    if (waited >= failure_) {
+    if (late) {
       refuse(pending, Code::kDeadline,
              base::ranks_phrase(missing) + " did not open it within " + base::seconds_text(waited) +
-                 ". This is the deadline of RONDE_STALL_FAILURE_SECONDS",
+                 deadline_text(pending->second.own_deadline),
              missing.front());
     } else if (!std::exchange(pending->second.reported, true)) {
       decisions_.emplace_back(NoticeDecision{
@@ -227,12 +243,9 @@ void SetAgreement::check(Instant now) {
 
 Instant SetAgreement::due() const {
   Instant due = base::kNever;
-  const auto at = [](Instant since, base::Nanoseconds span) {
-    return span >= base::kNever - since ? base::kNever : since + span;
-  };
   for (const auto& [key, pending] : pendings_) {
-    due = std::min(due, at(pending.since, failure_));
-    if (!pending.reported) due = std::min(due, at(pending.since, warning_));
+    due = std::min(due, pending.refused_at);
+    if (!pending.reported) due = std::min(due, after(pending.since, warning_));
   }
   return due;
 }

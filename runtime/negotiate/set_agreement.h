@@ -36,7 +36,8 @@ inline constexpr std::int32_t kMostSets = 1023;
 // Thread safety: none; only the coordinator's agent uses it. The shape must outlive it.
 class SetAgreement {
  public:
-  // warning, failure: after which a set that waits for ranks is reported, and refused.
+  // warning, failure: after which a set that waits for ranks is reported, and refused, unless one
+  // of them asks for another deadline.
   SetAgreement(const base::JobShape& shape, base::Nanoseconds warning, base::Nanoseconds failure)
       : shape_(shape), warning_(warning), failure_(failure) {}
 
@@ -58,6 +59,8 @@ class SetAgreement {
   struct Pending {
     std::map<std::int32_t, SetAnnouncement> asked;  // by rank
     base::Instant since{};
+    base::Instant refused_at = base::kNever;
+    bool own_deadline = false;  // refused_at is that of a call
     bool reported = false;
   };
   using Pendings = std::map<Key, Pending>;
@@ -70,6 +73,7 @@ class SetAgreement {
     std::set<std::int32_t> ranks;  // that have not ended it
   };
 
+  void wait_for(Pending& pending, base::Nanoseconds deadline, base::Instant now) const;
   bool refuse_late(std::int32_t rank, const std::string& name);
   bool disagrees(std::int32_t rank, const SetAnnouncement& set);
   void refuse(Pendings::iterator pending, base::Code code, const std::string& text,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "base/text.h"
 
@@ -48,13 +49,14 @@ bool on_device(const Signature& signature) {
   return signature.device >= 0 || row(signature.operation).on_streams;
 }
 
-Signature normalized(Signature signature) {
+void normalize(Signature& signature) {
   const base::OperationRow& is = row(signature.operation);
   if (is.is_barrier()) {
     Signature plain;
     plain.operation = signature.operation;
     if (is.on_streams) plain.device = signature.device;
-    return plain;
+    signature = std::move(plain);
+    return;
   }
   if (!is.reduces) {
     signature.op = base::ReduceOp::kAverage;
@@ -66,7 +68,6 @@ Signature normalized(Signature signature) {
   if (!is.in_place) signature.on_board = false;
   if (is.out != base::Extent::kBlock) signature.splits.clear();
   if (!is.has_root) signature.root = 0;
-  return signature;
 }
 
 bool agree(const Signature& a, const Signature& b) {

@@ -57,7 +57,11 @@ struct Signature {
 [[nodiscard]] bool on_device(const Signature& signature);
 
 // The same signature with the fields its operation does not use at their defaults.
-[[nodiscard]] Signature normalized(Signature signature);
+void normalize(Signature& signature);
+[[nodiscard]] inline Signature normalized(Signature signature) {
+  normalize(signature);
+  return signature;
+}
 
 // True when two ranks may submit one tensor with these signatures: they are equal, but for the
 // rows where each rank has its own number of them.

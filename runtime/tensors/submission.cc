@@ -294,20 +294,21 @@ Result<Submission> group_of(std::vector<Submission> tensors) {
   return group;
 }
 
-Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank,
+Result<LocalTensorPtr> check_submission(Submission&& submission, std::int32_t rank,
                                         std::int32_t size) {
   // A group's name is made from its first member's, which check_group() checks.
   if (submission.signature.members.empty()) RONDE_RETURN_IF_ERROR(check_name(submission.name));
-  if (!row(submission.signature.operation).has_own_rows()) {
-    submission.signature.splits = std::move(submission.splits);
-    submission.splits.clear();
+  auto tensor = std::make_shared<LocalTensor>(std::move(submission));
+  if (!row(tensor->signature.operation).has_own_rows()) {
+    tensor->signature.splits = std::move(tensor->splits);
+    tensor->splits.clear();
   }
-  submission.signature = normalized(std::move(submission.signature));
-  RONDE_RETURN_IF_ERROR(check_tensor(submission, rank, size));
-  const bool waits = on_device(submission.signature);
-  if (!submission.signature.weighted) submission.weights.clear();
-  submission.readiness.resize(waits ? std::max<std::size_t>(1, submission.views.size()) : 0);
-  return std::make_shared<LocalTensor>(std::move(submission));
+  normalize(tensor->signature);
+  RONDE_RETURN_IF_ERROR(check_tensor(*tensor, rank, size));
+  const bool waits = on_device(tensor->signature);
+  if (!tensor->signature.weighted) tensor->weights.clear();
+  tensor->readiness.resize(waits ? std::max<std::size_t>(1, tensor->views.size()) : 0);
+  return tensor;
 }
 
 bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,

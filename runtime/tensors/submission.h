@@ -22,7 +22,7 @@ base::Result<Submission> group_of(std::vector<Submission> tensors);
 
 // Returns the tensor that goes into the table, or an error that names the tensor (in a group: the
 // member) and tells the caller what to change.
-base::Result<LocalTensorPtr> check_submission(Submission submission, std::int32_t rank,
+base::Result<LocalTensorPtr> check_submission(Submission&& submission, std::int32_t rank,
                                               std::int32_t size);
 
 // Whether a checked tensor may be reduced in place on the board, as far as this rank knows: it must

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs whose figures a test chooses."""
 
+import json
+import pathlib
 import signal
 
 import cnn
@@ -12,9 +14,10 @@ class FakePrograms:
     """Every time makes Ronde pass by far, but for those that a test changes."""
 
     repetitions = 5
+    core_to_core_ns = 50.0
 
     def __init__(self, folder="", log=lambda text: None, quick=False):
-        self.folder, self.log, self.quick = folder, log, quick
+        self.folder, self.log, self.quick = pathlib.Path(folder), log, quick
         self.raw = {}
         self.signals = []  # that the tasks of each job with servers got
         self.transports = []  # of the programs on hosts, in their order
@@ -34,7 +37,13 @@ class FakePrograms:
                           ["ronde", "mpi", "mpi-best", "memcpy", "line"])
 
     def perf(self, ranks, *arguments, iterations):
-        del ranks, arguments, iterations
+        del ranks, iterations
+        if "--model" not in arguments:
+            times = self.times([8, 4 * report.KIB, 64 * report.KIB, report.MIB, 16 * report.MIB],
+                               ["ronde", "mpi", "memcpy", "floor"])
+            return {"samples": [{"bytes": size, "contender": name, "repetition": i, "p50_us": us, "wrong": 0,
+                                 "c2c_before_ns": self.core_to_core_ns, "c2c_after_ns": None}
+                                for (size, name), series in times.items() for i, us in enumerate(series.values)]}
         return {"samples": [{"contender": name, "p50_us": us, "wrong": 0}
                             for name, us in (("ronde", 1.0), ("ronde-flat", 2.0)) for _ in range(5)]}
 
@@ -57,6 +66,22 @@ class FakePrograms:
                 "core_share": 0.0, "control_bytes": 0.0, "p10_us": 1.0, "p50_us": 1.0, "p90_us": 1.0,
                 "few_us": 5.0, "many_us": 6.0, "blocking_us": 4.0, "waits_us": 4.0, "wrong": 0.0,
                 **{f"{kind}_{us}": 100.0 for kind in ("after", "steady", "changed") for us in (50, 200, 500)}}
+
+    def run(self, ranks, program, *arguments):
+        del ranks, program
+        return "0.5\n" if "--accelerate-mpi" in arguments else "1.0\n"
+
+    def timeline(self, ranks, file):
+        """Two calls of each rank; rank 1 comes 1 us later than rank 0, and each phase takes one more than the last."""
+        del file
+        events = []
+        for rank in range(ranks):
+            for begin in (100.0 + rank, 200.0 + rank):
+                events += [{"pid": rank, "ph": "B", "cat": "MARK", "ts": begin},
+                           {"pid": rank, "ph": "X", "cat": "NEGOTIATE_ALLREDUCE", "ts": begin + 1, "dur": 2.0},
+                           {"pid": rank, "ph": "X", "cat": "ALLREDUCE", "ts": begin + 6, "dur": 4.0},
+                           {"pid": rank, "ph": "E", "cat": "MARK", "ts": begin + 15}]
+        return json.dumps(events)
 
     def opening(self, launcher):
         self.launchers.append(launcher)

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of messages between two ranks: one way, half of there and back. They decide nothing."""
-from report import MIB, Row, size_text, spread
-
-
-def beside(name, times, size, yardstick):
-    ronde, theirs = times[size, "ronde"], times[size, yardstick]
-    return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"), theirs.over(ronde))
+from report import MIB, beside, size_text
 
 
 def rows(bench):

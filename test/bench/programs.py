@@ -210,6 +210,11 @@ class Programs:
         # This program starts its ranks by itself.
         return self.samples(1, "bench/floor", "--ranks", str(ranks), "--sizes", sizes)
 
+    def timeline(self, ranks, file):
+        """What bench/phases has written."""
+        self.run(ranks, "bench/phases", str(file), "8", "100" if self.quick else "2000")
+        return file.read_text(encoding="utf-8")
+
     def engine(self, ranks, *arguments):
         return self.key_values(self.run(ranks, "bench/engine", *arguments))
 

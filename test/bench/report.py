@@ -72,6 +72,18 @@ def spread(series, unit=""):
     return f"{number(series.median)}{unit} ({low}..{high})"
 
 
+def no_slower(name, times, size, yardstick, limit=None):
+    """Ronde takes at most `limit` times the yardstick's time; without one the row is printed and decides nothing."""
+    ronde, theirs = times[size, "ronde"], times[size, yardstick]
+    return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"), ronde.over(theirs), "<=", limit)
+
+
+def beside(name, times, size, yardstick):
+    """The ratio to the yardstick without a limit: the row is printed and decides nothing."""
+    ronde, theirs = times[size, "ronde"], times[size, yardstick]
+    return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"), theirs.over(ronde))
+
+
 def size_text(size):
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size % unit == 0:

@@ -20,11 +20,13 @@ import time
 import cnn
 import messages
 import opening
+import phases
 import servers
+import small
 import transports
 from machine import machine_text, note_busy_machine
 from programs import CannotRun, Hosts, ProgramError, Programs, Series, joined
-from report import KIB, MIB, Row, exit_code, legend, size_text, spread, table
+from report import KIB, MIB, Row, beside, exit_code, legend, no_slower, size_text, spread, table
 
 # These figures were measured elsewhere and typed in: Horovod 0.28.1 on OpenMPI 4.1.4 and PyTorch 2.15 (DDP
 # over gloo), 2 ranks on 2 cores of an Intel Xeon. Rows show them and decide nothing by them.
@@ -56,12 +58,6 @@ def faster(name, times, size, yardstick, limit, floor_times=None):
                theirs.over(ronde), ">=", limit, floor)
 
 
-def no_slower(name, times, size, yardstick, limit):
-    """Ronde takes at most `limit` times the yardstick's time."""
-    ronde, theirs = times[size, "ronde"], times[size, yardstick]
-    return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"), ronde.over(theirs), "<=", limit)
-
-
 def between_hosts_limit(size):
     """How many times the time of MPI_Allreduce the data plane may take between hosts.
 
@@ -70,12 +66,6 @@ def between_hosts_limit(size):
     if size <= 512:
         return 1.25
     return 1.4 if size < 64 * KIB else 1.05
-
-
-def beside(name, times, size, yardstick):
-    """The ratio to the yardstick without a limit: the row is printed and decides nothing."""
-    ronde, theirs = times[size, "ronde"], times[size, yardstick]
-    return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"), theirs.over(ronde))
 
 
 def elsewhere(name, theirs, ronde, ratio):
@@ -313,6 +303,10 @@ GROUPS = {
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
     "cold": Bench.rows_cold, "messages": messages.rows,
+    "prepared": small.rows_prepared,
+    "by-name": small.rows_by_name, "phases": phases.rows,
+    "preloaded": small.rows_preloaded,
+    "board": small.rows_board,
     "latency": Bench.rows_latency,
     "waits": Bench.rows_waits,
     "overlap": Bench.rows_overlap,

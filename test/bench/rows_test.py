@@ -226,6 +226,16 @@ class Limits(unittest.TestCase):
         "64 KiB, to MPI": (">=", 1.5),
         "8 B, data plane alone": (">=", 1.0),
         "8 B, submit to wait [us]": ("<=", 5.0),
+        "prepared, 8 B, to MPI": ("<=", 1.0),
+        "prepared, 8 B, to bare flags": ("<=", 3.0),
+        "prepared, 4 KiB, to MPI": ("<=", 1.0),
+        "prepared, 64 KiB, to MPI": ("<=", 0.65),
+        "4 ranks, prepared, 8 B, to MPI": ("<=", 1.0),
+        "4 ranks, prepared, 4 KiB, to MPI": ("<=", 1.0),
+        "8 B by name, to MPI": ("<=", 3.0),
+        "preloaded, 8 B, to MPI alone": ("<=", 1.0),
+        "on the board, 1 MiB, to MPI": ("<=", 0.2),
+        "on the board, 16 MiB, to memcpy": ("<=", 0.6),
         "4 ranks, 64 KiB, to MPI": (">=", 1.5),
         "4 ranks, 1 MiB, to MPI": (">=", 1.5),
         "4 ranks, 16 MiB, to MPI": (">=", 1.5),
@@ -317,8 +327,19 @@ class Limits(unittest.TestCase):
             self.assertEqual(fake.signals.count([signal.SIGSTOP, signal.SIGCONT]), 5)
             self.assertEqual(fake.signals.count([]), 5)
 
+    def test_the_phases_of_a_call_add_up(self):
+        times = [row.ronde.split()[0] for row in rows.GROUPS["phases"](rows.Bench(FakePrograms()))]
+        self.assertEqual([float(us) for us in times], [1.0, 2.0, 3.0, 4.0, 5.0, 15.0])
+
+    def test_near_and_far_cores_are_told_apart(self):
+        fake = FakePrograms()
+        for fake.core_to_core_ns, word in ((50.0, "near: 50 (50..50)"), (400.0, "far: 400 (400..400)")):
+            first, *_ = rows.GROUPS["by-name"](rows.Bench(fake))
+            self.assertEqual(first.ronde, word)
+
     def test_ratios_are_the_right_way_round(self):
         for name, ratio in (("64 MiB, to MPI", 1000.0), ("64 MiB, to memcpy", 0.001), ("8 B, submit to wait [us]", 1.0),
+                            ("prepared, 8 B, to bare flags", 1.0), ("on the board, 1 MiB, to MPI", 0.001),
                             ("ResNet-50 one by one, to flat", 0.5), ("MLP, 2 ranks at 128, to 2 x 1 rank", 1.0),
                             ("CNN, 2 ranks at 128, to 2 unconnected jobs", 1.0),
                             ("CNN, 2 hosts x 1, 64 a rank, step to bound", 1.0),

@@ -288,6 +288,31 @@ void check_barrier(ronde::Engine& engine) {
   }
 }
 
+// Operations that are agreed once, and calls of an open line where there is one.
+void run_prepared(ronde::Engine& engine) {
+  std::vector<float> data(1);
+  ronde::Prepared sum = engine.prepare_allreduce("prepared", data, ronde::sum);
+  ronde_line* line = nullptr;
+  if (ronde_line_open(engine.get(), "line", &line, nullptr) != RONDE_OK) {
+    throw std::runtime_error("a line cannot be opened");
+  }
+  ronde_line_call call{sizeof call, 1, RONDE_ALLREDUCE, RONDE_F32,  RONDE_SUM,
+                       0,           1, data.data(),     data.data()};
+  for (int i = 0; i < 100; ++i) {
+    data[0] = 1.0F;
+    sum.run();
+    std::int32_t met = line == nullptr ? 1 : 0;
+    if (line != nullptr) data[0] = 1.0F;
+    if (line != nullptr) ronde_line_start(line, &call, nullptr);
+    while (met == 0 && ronde_line_wait_for(line, 1'000'000'000, &met, nullptr) == RONDE_OK) {
+    }
+    if (met != 1 || data[0] != static_cast<float>(engine.size())) {
+      throw std::runtime_error("a prepared sum is " + std::to_string(data[0]));
+    }
+  }
+  ronde_line_release(line);
+}
+
 // Where MPI's calls are counted: those of the phase that ends here.
 void report(int rank, const char* phase, std::chrono::seconds rest = {}) {
   if (&take_mpi_calls == nullptr) return;
@@ -345,6 +370,7 @@ void run(Settings settings) {
     throw std::runtime_error("the plan or the batches were never used");
   }
   run_by_c(engine, all);
+  run_prepared(engine);
   std::uint64_t bits = 0;
   // Without the averages by weights, which are checked like all others: the recorded bits are
   // older.

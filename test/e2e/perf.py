@@ -67,14 +67,14 @@ def read_json(done, code=0):
 def check_json(perf):
     """Everything that was asked for is there, and right, on 1, 2 and 3 ranks."""
     for ranks in (1, 2, 3):
-        done = perf.run("-b", "8", "-e", "64K", "-f", "128", *SMALL, "--against", "mpi,mpi-best,memcpy",
+        done = perf.run("-b", "8", "-e", "64K", "-f", "128", *SMALL, "--against", "mpi,mpi-best,memcpy,floor",
                         "--json", "-", ranks=ranks)
         document = read_json(done)
         expect(document["machine"]["ranks"] == ranks, done, "another number of ranks")
         expect("--against" in document["options"]["command"], done, "the command is not recorded")
         rows = {(row["bytes"], row["in_place"], row["contender"]) for row in document["summary"]}
         wanted = {(size, place, name) for size in (8, 1024, 65536) for place in (True, False)
-                  for name in ("ronde", "mpi", "mpi-best", "memcpy")}
+                  for name in ("ronde", "mpi", "mpi-best", "memcpy", "floor")}
         expect(rows == wanted, done, f"rows {rows ^ wanted}")
         expect(len(document["samples"]) == 2 * len(wanted), done, "not two samples for each row")
         for row in document["summary"]:
@@ -90,11 +90,11 @@ def check_json(perf):
 def in_turns(document, done):
     """The samples are in the order in which they were taken: contenders in turns, another first each time."""
     samples = document["samples"]
-    contenders = ["ronde", "mpi", "mpi-best", "memcpy"]
-    for begin in range(0, len(samples), 8):
-        block = samples[begin:begin + 8]
+    contenders = ["ronde", "mpi", "mpi-best", "memcpy", "floor"]
+    for begin in range(0, len(samples), 10):
+        block = samples[begin:begin + 10]
         expect(len({(row["bytes"], row["in_place"]) for row in block}) == 1, done, "sizes are mixed")
-        expect([row["repetition"] for row in block] == 4 * [0] + 4 * [1], done, "repetitions are mixed")
+        expect([row["repetition"] for row in block] == 5 * [0] + 5 * [1], done, "repetitions are mixed")
         expect([row["contender"] for row in block] == contenders + contenders[1:] + contenders[:1], done,
                "the contenders do not take turns")
     # The round trip after a sample is the one before the next.
@@ -244,7 +244,7 @@ def check_flags(perf):
         (["-b", "-1"], "--minbytes"), (["-e", "64X"], "--maxbytes 64X"), (["-f", "0"], "--stepfactor 0"),
         (["-n", "many"], "--iters many"), (["-d", "float16"], "one of: all int8"),
         (["-o", "mean"], "one of: all sum"), (["-d", "float", "-o", "bxor"], "not defined"),
-        (["--against", "gloo"], "mpi, mpi-best, memcpy and line"), (["--model", "alexnet"], "resnet50"),
+        (["--against", "gloo"], "mpi, mpi-best, memcpy, floor and line"), (["--model", "alexnet"], "resnet50"),
         (["--operation", "gossip"], "allreduce"), (["--baseline", "x"], "--against"),
         (["--json", "/proc/nonexistent/x"], "/proc/nonexistent/x"), (["--no-such-flag"], "--help"),
         (["--root", "5"], "from 0 to"), (["positional"], "--help"),

@@ -5,9 +5,10 @@ Every survivor must fail on its own: soon, with the dead rank's number, host and
 its out-of-place calls intact and its memory its own again; it must end by itself with the code of its
 choice and without another call of MPI, and nothing may be left of the job.
 
-usage: survivors.py MPIRUN WORKER ALGORITHM BYTES RANKS:VICTIM[:joined]...
+usage: survivors.py MPIRUN WORKER ALGORITHM BYTES RANKS:VICTIM[:joined|:sets]...
 BYTES may be a list of sizes with commas: vectors that are in flight together. ALGORITHM "prepared" runs
 prepared operations, by whatever way they take. joined: the rank has joined when it is killed.
+sets: each half of the ranks is a process set.
 """
 import random
 import socket
@@ -43,18 +44,18 @@ def check_survivor(job, rank, victim, culprit, struck):
     return seconds
 
 
-def kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place, joins):
+def kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place, how):
     before = jobs.shared_memory()
     prepared = int(algorithm == "prepared")
     large = max(map(int, size.split(","))) > 1 << 20
     # The delay hits the middle of a long collective, or any place in a stream of short ones.
     after = random.uniform(0, 0.008 if large else 0.0005)
-    print(f"{algorithm}, {size} bytes, rank {victim} of {ranks}, {'in' if in_place else 'out of'} place, {'joined, ' if joins else ''}"
+    print(f"{algorithm}, {size} bytes, rank {victim} of {ranks}, {'in' if in_place else 'out of'} place, {how + ', ' if how else ''}"
           f"{after * 1e3:.2f} ms into its collective: ", end="", flush=True)
     job = jobs.WorkerJob(mpirun, worker, ranks, recovery=True,
                          environment={"RONDE_ALGORITHM": "auto" if prepared else algorithm},
                          bytes=size, in_place=in_place, prepared=prepared, victim=victim, at=4, after=after,
-                         joins=int(joins))
+                         joins=int(how == "joined"), sets=int(how == "sets"))
     struck = job.wait_until(job.struck, START, "the kill")
     job.end(LIMIT + max(0.0, struck - time.monotonic()), "a survivor hangs")
     ended = time.monotonic()
@@ -77,10 +78,10 @@ def main():
     print(f"seed {seed}")
     random.seed(seed)
     for i, case in enumerate(sys.argv[5:]):
-        ranks, victim, *joined = case.split(":")
+        ranks, victim, *how = case.split(":")
         # Only calls out of place have inputs that can be compared afterwards.
         kill_one(mpirun, worker, algorithm, size, int(ranks), int(victim), in_place=int(i % 3 == 2),
-                 joins=joined == ["joined"])
+                 how="".join(how))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@
 // ranks apart.
 //
 // usage: worker folder=DIR [bytes=N,N,...] [iterations=N] [in_place=0|1] [prepared=0|1] [seed=N]
-//               [victim=RANK at=ITERATION after=SECONDS signal=N [joins=0|1]]
-// joins: the victim has joined when it strikes, and the others' iterations go on without it.
+//               [sets=0|1] [victim=RANK at=ITERATION after=SECONDS signal=N [joins=0|1]]
+// sets: the lower and the upper half of the ranks are process sets, each with iterations of its
+// own. joins: the victim has joined when it strikes, and the others' iterations go on without it.
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
+#include <optional>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <sstream>
@@ -48,6 +51,7 @@ struct Settings {
   double after = 0;
   int signal = SIGKILL;
   bool joins = false;
+  bool sets = false;
 
   [[nodiscard]] bool without_victim(std::uint64_t iteration) const {
     return joins && iteration >= at;
@@ -76,6 +80,7 @@ Settings parse(int argc, char** argv) {
        {"at", [&](Value value) { settings.at = std::stoul(value); }},
        {"after", [&](Value value) { settings.after = std::stod(value); }},
        {"joins", [&](Value value) { settings.joins = value == "1"; }},
+       {"sets", [&](Value value) { settings.sets = value == "1"; }},
        {"signal", [&](Value value) { settings.signal = std::stoi(value); }}});
   if (settings.folder.empty()) throw std::invalid_argument("worker: folder=DIR is missing");
   return settings;
@@ -207,15 +212,15 @@ void report_calls_at_exit() {
   write_file(std::string(folder) + "/rank-" + rank + ".calls", take_mpi_calls() + "\n");
 }
 
-// One step of a training job, more or less.
-void iterate(const Settings& settings, ronde::Engine& engine, std::vector<Tensor>& tensors,
-             std::uint64_t iteration) {
+// One step of a training job, more or less; `rank` is that of the job.
+void iterate(const Settings& settings, ronde::Engine& engine, int rank,
+             std::vector<Tensor>& tensors, std::uint64_t iteration) {
   for (Tensor& tensor : tensors) tensor.prepare(engine.rank());
-  if (engine.rank() == settings.victim && iteration == settings.at) {
+  if (rank == settings.victim && iteration == settings.at) {
     std::thread([settings] { strike(settings); }).detach();
   }
   const bool without = settings.without_victim(iteration);
-  if (without && engine.rank() == settings.victim) {
+  if (without && rank == settings.victim) {
     engine.join();
     return;
   }
@@ -231,6 +236,14 @@ void iterate(const Settings& settings, ronde::Engine& engine, std::vector<Tensor
   for (ronde::Work& work : works) work.wait();
   const int missing = without ? settings.victim : -1;
   for (Tensor& tensor : tensors) tensor.check(engine.size(), missing);
+}
+
+ronde::Engine half_of(ronde::Engine& job) {
+  const int middle = job.size() / 2;
+  const bool upper = job.rank() >= middle;
+  std::vector<int> ranks(static_cast<std::size_t>(upper ? job.size() - middle : middle));
+  std::iota(ranks.begin(), ranks.end(), upper ? middle : 0);
+  return job.subset(ranks, upper ? "upper half" : "lower half");
 }
 
 std::string later_text(ronde::Engine& engine) {
@@ -269,6 +282,9 @@ int run(const Settings& settings) {
   std::vector<Tensor> tensors;  // outlive the engine
   for (std::size_t i = 0; i < settings.bytes.size(); ++i) tensors.emplace_back(settings, i);
   ronde::Engine engine;
+  std::optional<ronde::Engine> half;
+  if (settings.sets) half.emplace(half_of(engine));
+  ronde::Engine& where = half ? *half : engine;
   const int rank = engine.rank();
   const std::string mine = settings.folder + "/rank-" + std::to_string(rank);
   write_file(mine + ".pid", std::to_string(::getpid()) + "\n");
@@ -276,11 +292,11 @@ int run(const Settings& settings) {
   std::int64_t longest = 0;
   try {
     for (Tensor& tensor : tensors) {
-      if (settings.prepared) tensor.agree(engine);
+      if (settings.prepared) tensor.agree(where);
     }
     while (settings.iterations == 0 || iteration < settings.iterations) {
       const std::int64_t began = now_ns();
-      iterate(settings, engine, tensors, ++iteration);
+      iterate(settings, where, rank, tensors, ++iteration);
       longest = std::max(longest, now_ns() - began);
     }
     engine.close();
@@ -288,7 +304,7 @@ int run(const Settings& settings) {
                                       "\nlongest_ns=" + std::to_string(longest) + '\n');
     return 0;
   } catch (const ronde::Error& error) {
-    std::string verdict = verdict_of(engine, tensors, rank, error);
+    std::string verdict = verdict_of(where, tensors, where.rank(), error);
     std::string closing = "no error";
     try {
       engine.close();

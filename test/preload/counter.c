@@ -7,7 +7,7 @@
 #include <ronde/ronde.h>
 #include <stdio.h>
 
-static int blocking, nonblocking, large;
+static int blocking, nonblocking, large, broadcasts, barriers;
 
 int counted_large(void);
 int counted_large(void) { return large; }
@@ -36,6 +36,20 @@ int PMPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype typ
   return next(send, receive, count, type, op, comm, request);
 }
 
+int PMPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+  int (*next)(void*, int, MPI_Datatype, int, MPI_Comm);
+  *(void**)&next = dlsym(RTLD_NEXT, "PMPI_Bcast");
+  ++broadcasts;
+  return next(buffer, count, type, root, comm);
+}
+
+int PMPI_Barrier(MPI_Comm comm) {
+  int (*next)(MPI_Comm);
+  *(void**)&next = dlsym(RTLD_NEXT, "PMPI_Barrier");
+  ++barriers;
+  return next(comm);
+}
+
 ronde_status ronde_engine_close(ronde_engine* engine, ronde_error** error) {
   ronde_status (*next)(ronde_engine*, ronde_error**);
   *(void**)&next = dlsym(RTLD_NEXT, "ronde_engine_close");
@@ -53,6 +67,7 @@ int MPI_Finalize(void) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   printf("rank %d: MPI had %d and %d\n", rank, blocking, nonblocking);
+  printf("rank %d: MPI had %d broadcasts and %d barriers\n", rank, broadcasts, barriers);
   *(void**)&next = dlsym(RTLD_NEXT, "MPI_Finalize");
   return next();
 }

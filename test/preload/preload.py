@@ -69,10 +69,20 @@ def first():
 
 
 def killed():
-    done = job(3, ["killed"], preload=(LIBRARY,))
-    expect(done.returncode != 0, done, "a rank was killed")
-    expect(re.search(r"^ronde: MPI_Allreduce: rank 2 \(.*\) died", done.stderr, re.MULTILINE), done,
-           "a line says which rank died")
+    for part, call in ("killed", "MPI_Allreduce"), ("killed_small", "MPI_Bcast"):
+        done = job(3, [part], preload=(LIBRARY,))
+        expect(done.returncode != 0, done, "a rank was killed")
+        expect(re.search(rf"^ronde: {call}: rank 2 \(.*\) died", done.stderr, re.MULTILINE), done,
+               "a line says which rank died")
+
+
+def lines():
+    """Small calls by the library's default: MPI gets what comes before there is an engine, and what agrees on it."""
+    for number in 2, 3:
+        done = job(number, ["lines"], settings={"RONDE_MPI_ALLREDUCE_BYTES": ""})
+        expect_right(done, ["lines"])
+        # One of each agrees on the engine, and a broadcast for each of two duplicates; thirty more are large.
+        expect(done.stdout.count("MPI had 33 broadcasts and 1 barriers") == number, done, "small calls go to no MPI")
 
 
 def late_rank():
@@ -125,7 +135,7 @@ def duplicates():
     expect_right(done, ["threads"])
 
 
-def expect_seen(done, number, calls=4):
+def expect_seen(done, number, calls=6):
     """The calls that differ have come back on every rank, and the calls after them are right."""
     found = re.findall(r"^class other after (\S+) s$", done.stdout, re.MULTILINE)
     expect(len(found) == calls * number, done, "expected MPI_ERR_OTHER of every call on every rank")
@@ -150,6 +160,9 @@ def uneven():
     for number, count, others in ((2, 50000, 100000), (2, 0, 1000), (2, 1000, 100000), (3, 100000, 1000), (3, 500, 1000)):
         done = job(number, [20, count, others, "return"], preload=(LIBRARY,), program=UNEVEN, seconds=60)
         expect_seen(done, number)
+    # By the default small ones are summed where they meet.
+    done = job(3, [20, 500, 400, "return"], preload=(LIBRARY,), settings={"RONDE_MPI_ALLREDUCE_BYTES": ""}, program=UNEVEN)
+    expect_seen(done, 3)
 
 
 def planned():
@@ -174,7 +187,7 @@ def main():
         if case.isdigit():
             ranks(int(case))
         else:
-            {"plain": plain, "many": many, "first": first, "killed": killed, "late": late_rank, "refused": refused,
+            {"plain": plain, "many": many, "first": first, "killed": killed, "late": late_rank, "lines": lines, "refused": refused,
              "launched": launched, "duplicates": duplicates, "planned": planned,
              "uneven": uneven, "hosts": hosts}[case]()
         print(f"{case}: right")

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * An MPI program that knows nothing of Ronde: what MPI promises must hold with and without the
  * preloaded library. stock <part>...   each part ends with a line "<part> ok" of rank 0 Results are
- * compared with MPI_Reduce and MPI_Bcast, which nothing takes over: integers by their bytes,
- * floating types to rounding. */
+ * compared with MPI_Reduce, which nothing takes over, and large MPI_Bcasts, which go to MPI in the
+ * end: integers by their bytes, floating types to rounding. */
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
@@ -116,6 +116,52 @@ static void types(void) {
       compare(input, output, LARGE, &all[t], ops[o], "in place");
     }
   }
+}
+
+/* Small calls of each kind on a duplicate, where the library's default takes them over. */
+static void small_calls(MPI_Comm comm) {
+  static double input[600], output[600], sum[600];
+  for (int call = 0; call < 60; ++call) {
+    const int count = (int[]){1, 6, 7, 500, 512, 513}[call % 6]; /* the last goes by name */
+    const int root = call % size;
+    for (int i = 0; i < count; ++i) input[i] = 1.0 / (3 + rank + i) + call;
+    MPI_Reduce(input, sum, count, MPI_DOUBLE, MPI_SUM, root, comm);
+    if (call % 2) memcpy(output, input, sizeof output);
+    MPI_Allreduce(call % 2 ? MPI_IN_PLACE : input, output, count, MPI_DOUBLE, MPI_SUM, comm);
+    MPI_Bcast(sum, count, MPI_DOUBLE, root, comm);
+    for (int i = 0; i < count; ++i) check(fabs(sum[i] - output[i]) < 1e-9, "a small sum");
+    /* Every second element of a matrix: some ranks have other types of the same bytes. */
+    MPI_Datatype strided;
+    MPI_Type_vector(10, 1, 2, MPI_INT, &strided);
+    MPI_Type_commit(&strided);
+    int sparse[20], dense[10];
+    for (int i = 0; i < 20; ++i) sparse[i] = rank == root ? i : -1;
+    for (int i = 0; i < 10; ++i) dense[i] = rank == root ? 2 * i : -1;
+    if (rank % 2) {
+      MPI_Bcast(sparse, 1, strided, root, comm);
+    } else {
+      MPI_Bcast(dense, 10, MPI_INT, root, comm);
+    }
+    for (int i = 0; i < 10; ++i) {
+      check((rank % 2 ? sparse[2 * i] : dense[i]) == 2 * i, "a strided broadcast");
+      check(rank == root || sparse[2 * i + 1] == -1, "what lies between");
+    }
+    MPI_Type_free(&strided);
+    MPI_Bcast(NULL, 0, MPI_INT, root, comm);
+    MPI_Barrier(comm);
+  }
+}
+
+static void lines(void) {
+  warm_up(9);
+  small_calls(MPI_COMM_WORLD);
+  MPI_Comm other;
+  MPI_Comm_dup(MPI_COMM_WORLD, &other);
+  small_calls(other);
+  MPI_Comm_free(&other);
+  MPI_Comm_dup(MPI_COMM_WORLD, &other); /* has the number of the one before */
+  small_calls(other);
+  MPI_Comm_free(&other);
 }
 
 static void keep_first(void* in, void* inout, int* count,
@@ -312,6 +358,15 @@ static void killed(void) {
   MPI_Allreduce(MPI_IN_PLACE, value, LARGE, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+/* The same in a broadcast that is done in a line. */
+static void killed_small(void) {
+  int value = 0;
+  warm_up(9);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == size - 1) raise(SIGKILL);
+  MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD);
+}
+
 /* Ranks may come to a reduction long after each other. */
 static void late(void) {
   static int value[LARGE];
@@ -321,8 +376,10 @@ static void late(void) {
 }
 
 int main(int argc, char** argv) {
-  const struct part parts[] = {
-      {"types", types}, {"passed", passed}, {"duplicates", duplicates}, {"requests", requests},
-      {"order", order}, {"many", many},     {"killed", killed},         {"late", late}};
+  const struct part parts[] = {{"types", types},           {"passed", passed},
+                               {"duplicates", duplicates}, {"requests", requests},
+                               {"order", order},           {"many", many},
+                               {"killed", killed},         {"late", late},
+                               {"lines", lines},           {"killed_small", killed_small}};
   return run_parts(argc, argv, parts, sizeof parts / sizeof *parts);
 }

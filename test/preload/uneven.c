@@ -3,7 +3,8 @@
  * 100,000 doubles on a communicator of its own, then one in which the last rank has COUNT and the
  * others OTHERS. With `return` or `large` the errors come back: each rank prints how long such
  * calls took. The last rank comes late to one, and the others to one; then, unless it is `large`,
- * come small ones of another type and operation. It ends with equal ones, large and small. */
+ * come small ones of another type and operation, and of other kinds. It ends with equal ones, large
+ * and small. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +20,15 @@ static int reduce(int count, MPI_Comm comm) {
 
 static int rank, size;
 
-/* A call that differs; `late` ranks come to it after the others. */
+/* A call that differs: MPI_Allreduce, or MPI_Barrier without an operation, or MPI_Bcast without a
+ * type; `late` ranks come to it after the others. */
 static void differ(int count, MPI_Datatype type, MPI_Op op, int late, MPI_Comm comm) {
   MPI_Barrier(comm);
   if (late) nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
   const double begin = MPI_Wtime();
-  const int code = MPI_Allreduce(input, output, count, type, op, comm);
+  const int code = type == MPI_DATATYPE_NULL ? MPI_Bcast(output, count, MPI_INT, 0, comm)
+                   : op == MPI_OP_NULL       ? MPI_Barrier(comm)
+                                             : MPI_Allreduce(input, output, count, type, op, comm);
   const double seconds = MPI_Wtime() - begin - (late ? 0 : 0.2);
   int class = MPI_SUCCESS;
   MPI_Error_class(code, &class);
@@ -56,6 +60,8 @@ int main(int argc, char** argv) {
     differ(count, MPI_DOUBLE, MPI_SUM, !is_last, comm);
     if (small_too) differ(10, is_last ? MPI_DOUBLE : MPI_INT, MPI_SUM, is_last, comm);
     if (small_too) differ(10, MPI_INT, is_last ? MPI_LAND : MPI_MAX, is_last, comm);
+    if (small_too) differ(10, is_last ? MPI_INT : MPI_DATATYPE_NULL, MPI_OP_NULL, is_last, comm);
+    if (small_too) differ(is_last ? 10 : 11, MPI_DATATYPE_NULL, MPI_OP_NULL, !is_last, comm);
   } else {
     reduce(count, comm);
   }

@@ -38,7 +38,6 @@ struct Program {
   std::vector<std::int64_t> lengths;
   std::vector<std::vector<std::vector<int>>> counts;  // [round][tensor][rank]
   std::vector<bool> whole_steps;                      // by round: no rank joins inside a step
-  std::vector<base::JobShape> shape;                  // one
 
   // The ranks of the k-th time, and one that takes part to the end.
   [[nodiscard]] std::vector<int> present(int round, std::size_t tensor, int time) const {
@@ -64,20 +63,24 @@ inline float value_of(int rank, std::size_t tensor, int time, std::int64_t i) {
 }
 inline double weight_of_join(int rank, int time) { return (rank + 2 * time) % 3 + 1; }
 
-inline Program draw_program(std::mt19937_64& random) {
-  const auto below = [&](std::uint64_t limit) { return static_cast<int>(random() % limit); };
-  Program program;
-  program.ranks = 1 + below(6);
-  program.rounds = 1 + below(2);
-  const int layout = below(5);
+// Hosts of every layout.
+inline base::JobShape draw_shape(std::mt19937_64& random, int ranks) {
+  const auto layout = random() % 5;
   std::vector<std::int32_t> leaders;
-  for (int rank = 0; rank < program.ranks; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     leaders.push_back(layout == 0   ? rank / 2 * 2
                       : layout == 1 ? rank
                       : layout == 2 ? std::min(rank, rank % 2)
                                     : 0);
   }
-  program.shape.push_back(base::JobShape::of_leaders(leaders).value());
+  return base::JobShape::of_leaders(leaders).value();
+}
+
+inline Program draw_program(std::mt19937_64& random, int ranks) {
+  const auto below = [&](std::uint64_t limit) { return static_cast<int>(random() % limit); };
+  Program program;
+  program.ranks = ranks;
+  program.rounds = 1 + below(2);
   const int tensors = 1 + below(6);
   for (int x = 0; x < tensors; ++x) {
     program.kinds.push_back(static_cast<JoinKind>(below(kKinds)));

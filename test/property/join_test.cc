@@ -1,323 +1,259 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with other numbers of steps: whole engines, on hosts of every layout, against a serial
-// oracle. The k-th time that a tensor is executed all ranks take part that submit it more often
-// than k times, wherever in their steps the others have joined.
-#include <gmock/gmock.h>
+// Ranks with other numbers of steps, in the job and in process sets of it side by side: whole
+// engines, on hosts of every layout, against a serial oracle, until one dies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "test/property/join_call.h"
 #include "test/property/join_program.h"
 #include "test/support/engines.h"
 
 namespace ronde::runtime {
 namespace {
 
-using base::ReduceOp;
-using ::testing::HasSubstr;
-using testing::run_job;
+using testing::EnginePtr;
 
-// One operation of one rank under way.
-class Call {
+// What the ranks of a set do, of which the first is the job itself.
+struct JointSet {
+  std::vector<std::int32_t> ranks;  // of the job
+  Program program;
+
+  // -1: it is not in it.
+  [[nodiscard]] int number_of(int rank) const {
+    const auto found = std::ranges::find(ranks, rank);
+    return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+  }
+};
+
+struct JointProgram {
+  std::vector<JointSet> sets;
+  base::JobShape shape;
+  int dies = -1;
+};
+
+JointProgram draw_joint_program(std::mt19937_64& random, bool with_sets) {
+  const auto below = [&](int limit) {
+    return static_cast<int>(random() % static_cast<std::uint64_t>(limit));
+  };
+  JointSet job;
+  const int ranks = with_sets ? 2 + below(5) : 1 + below(6);
+  for (int rank = 0; rank < ranks; ++rank) job.ranks.push_back(rank);
+  job.program = draw_program(random, ranks);
+  JointProgram joint{{std::move(job)}, draw_shape(random, ranks), -1};
+  for (int set = with_sets ? 1 + below(3) : 0; set > 0; --set) {
+    JointSet some;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (below(3) > 0) some.ranks.push_back(rank);
+    }
+    if (some.ranks.empty()) some.ranks.push_back(below(ranks));
+    some.program = draw_program(random, static_cast<int>(some.ranks.size()));
+    joint.sets.push_back(std::move(some));
+  }
+  if (with_sets && below(4) == 0) joint.dies = below(ranks);
+  return joint;
+}
+
+// What a rank does in the job, or in one set: the calls of a step in flight together in any order;
+// joins while some still are.
+class JointRun {
  public:
-  Call(const Program& program, int rank, int round, std::size_t tensor, int time)
-      : program_(program), rank_(rank), round_(round), tensor_(tensor), time_(time) {}
+  // fails: a rank dies, so that calls may fail. dies: this one, before some step.
+  JointRun(const Program& program, int rank, Engine& engine, std::uint64_t seed, bool fails,
+           bool dies)
+      : program_(program), rank_(rank), engine_(engine), random_(seed), fails_(fails) {
+    if (dies) steps_left_ = static_cast<int>(random_() % 4);
+  }
 
-  std::string start(Engine& engine) {
-    auto work = engine.submit(make());
-    if (!work.ok()) return work.status().message();
-    work_ = *std::move(work);
-    return "";
+  void run() {
+    for (int round = 0; round < program_.rounds; ++round) {
+      if (!run_steps(round)) return;
+      // Two ranks that wait for what each alone submits would wait for ever.
+      const bool whole = program_.whole_steps[static_cast<std::size_t>(round)];
+      if (whole && random_() % 2 == 0) finish_all();
+      const auto join = engine_.join(random_() % 2 == 0);
+      note(join.status());
+      if (!join.ok()) return;
+      const base::Status joined = engine_.wait(**join);
+      note(joined);
+      if (joined.ok()) lasts_.push_back((*join)->last_joined);
+      finish_all();
+    }
   }
-  std::string finish(Engine& engine) {
-    if (work_ == nullptr) return "";
-    const base::Status done = engine.wait(*work_);
-    if (!done.ok()) return name() + ": " + done.message();
-    return check();
-  }
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
+  [[nodiscard]] const std::vector<std::int32_t>& lasts() const { return lasts_; }
 
  private:
-  [[nodiscard]] std::string name() const { return "t" + std::to_string(tensor_); }
-  [[nodiscard]] JoinKind kind() const { return program_.kinds[tensor_]; }
-  [[nodiscard]] std::int64_t length() const { return program_.lengths[tensor_]; }
-  [[nodiscard]] std::int64_t rows(int rank) const { return (rank + length()) % 4; }
-
-  static Submission of(const std::string& name, Operation operation, ReduceOp op,
-                       std::vector<float>& data) {
-    Submission submission;
-    submission.name = name;
-    submission.signature.operation = operation;
-    submission.signature.op = op;
-    submission.signature.shape = {std::ssize(data)};
-    submission.views[0].input = reinterpret_cast<const std::byte*>(data.data());
-    submission.views[0].output = reinterpret_cast<std::byte*>(data.data());
-    return submission;
-  }
-
-  void fill(std::int64_t elements) {
-    data_.resize(static_cast<std::size_t>(elements));
-    for (std::int64_t i = 0; i < elements; ++i) {
-      data_[static_cast<std::size_t>(i)] = value_of(rank_, tensor_, time_, i);
+  // False: this rank dies here, with calls in flight.
+  bool run_steps(int round) {
+    int steps = 0;
+    for (std::size_t x = 0; x < program_.kinds.size(); ++x) {
+      steps = std::max(steps, program_.count(round, x, rank_));
     }
-  }
-
-  Submission make() {
-    const auto reduced = [&](ReduceOp op) { return of(name(), Operation::kAllreduce, op, data_); };
-    fill(length());
-    Submission submission;
-    switch (kind()) {
-      case JoinKind::kSum:
-        return reduced(ReduceOp::kSum);
-      case JoinKind::kAverage:
-        return reduced(ReduceOp::kAverage);
-      case JoinKind::kPrescaledMax:
-        submission = reduced(ReduceOp::kMax);
-        submission.signature.prescale = -2.0;
-        return submission;
-      case JoinKind::kMin:
-        return reduced(ReduceOp::kMin);
-      case JoinKind::kProduct:
-        submission = reduced(ReduceOp::kProduct);
-        submission.signature.prescale = 0.5;
-        return submission;
-      case JoinKind::kWeighted:
-        submission = reduced(ReduceOp::kAverage);
-        submission.signature.weighted = true;
-        submission.weights = {weight_of_join(rank_, time_)};
-        return submission;
-      case JoinKind::kCompressed:
-        submission = reduced(ReduceOp::kSum);
-        submission.signature.compression = base::Compression::kBf16;
-        return submission;
-      case JoinKind::kGroup: {
-        second_ = data_;
-        std::vector<Submission> members{
-            of(name() + "/a", Operation::kAllreduce, ReduceOp::kSum, data_),
-            of(name() + "/b", Operation::kAllreduce, ReduceOp::kSum, second_)};
-        return group_of(std::move(members)).value();
+    for (int step = 0; step < steps; ++step) {
+      if (steps_left_-- == 0) return false;
+      finish_all();
+      std::vector<std::size_t> order(program_.kinds.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::shuffle(order, random_);
+      for (const std::size_t x : order) {
+        if (program_.count(round, x, rank_) <= step) continue;
+        calls_.emplace_back(program_, rank_, round, x, step);
+        open_.push_back(&calls_.back());
+        note(open_.back()->start(engine_));
       }
-      case JoinKind::kBroadcast:
-        submission = of(name(), Operation::kBroadcast, ReduceOp::kSum, data_);
-        submission.signature.root = program_.last(round_, tensor_);
-        return submission;
-      case JoinKind::kAllgather:
-        fill(rows(rank_));
-        return of(name(), Operation::kAllgather, ReduceOp::kSum, data_);
-      case JoinKind::kReduceScatter:
-        submission = of(name(), Operation::kReduceScatter, ReduceOp::kSum, data_);
-        second_.assign(static_cast<std::size_t>(share(rank_)), -1.0F);
-        submission.views[0].output = reinterpret_cast<std::byte*>(second_.data());
-        return submission;
-      case JoinKind::kAllToAll:
-        for (int to = 0; to < program_.ranks; ++to) submission.splits.push_back(sent(rank_, to));
-        fill(std::accumulate(submission.splits.begin(), submission.splits.end(), std::int64_t{0}));
-        std::swap(splits_, submission.splits);
-        submission = of(name(), Operation::kAllToAll, ReduceOp::kSum, data_);
-        submission.splits = splits_;
-        return submission;
-      case JoinKind::kBarrier:
-        submission = testing::barrier_of(name());
-        return submission;
     }
-    return submission;
+    return true;
   }
-
-  [[nodiscard]] std::int64_t share(int rank) const {
-    return length() / program_.ranks + (rank < length() % program_.ranks ? 1 : 0);
+  void finish_all() {
+    std::ranges::shuffle(open_, random_);
+    for (JoinCall* const call : open_) note(call->finish(engine_, wrong_));
+    open_.clear();
   }
-  [[nodiscard]] std::int64_t before(int rank) const {
-    return length() / program_.ranks * rank +
-           std::min<std::int64_t>(rank, length() % program_.ranks);
-  }
-  [[nodiscard]] std::int64_t sent(int from, int to) const { return (from + 2 * to + length()) % 3; }
-
-  // What an operation that reduces should give for one element.
-  [[nodiscard]] double reduced(std::int64_t i) const {
-    double result = kind() == JoinKind::kProduct ? 1.0 : 0.0;
-    double weights = 0.0;
-    bool first = true;
-    const auto present = program_.present(round_, tensor_, time_);
-    for (const int rank : present) {
-      const double value = value_of(rank, tensor_, time_, i);
-      switch (kind()) {
-        case JoinKind::kPrescaledMax:
-          result = first ? -2.0 * value : std::max(result, -2.0 * value);
-          break;
-        case JoinKind::kMin:
-          result = first ? value : std::min(result, value);
-          break;
-        case JoinKind::kProduct:
-          result *= 0.5 * value;
-          break;
-        case JoinKind::kWeighted:
-          weights += weight_of_join(rank, time_);
-          result += weight_of_join(rank, time_) * value;
-          break;
-        default:
-          result += value;
-      }
-      first = false;
-    }
-    if (kind() == JoinKind::kWeighted) return result / weights;
-    return kind() == JoinKind::kAverage ? result / static_cast<double>(present.size()) : result;
-  }
-
-  [[nodiscard]] std::string differs(std::span<const float> got,
-                                    const std::vector<double>& expected) const {
-    if (got.size() != expected.size()) {
-      return name() + " has " + std::to_string(got.size()) + " elements, not " +
-             std::to_string(expected.size());
-    }
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      if (std::abs(double{got[i]} - expected[i]) <= 1e-5 * std::abs(expected[i])) continue;
-      return name() + " of kind " + std::to_string(static_cast<int>(kind())) + ", time " +
-             std::to_string(time_) + ": element " + std::to_string(i) + " is " +
-             std::to_string(got[i]) + ", not " + std::to_string(expected[i]);
-    }
-    return "";
-  }
-
-  [[nodiscard]] std::string check() const {
-    std::vector<double> expected;
-    const auto present = program_.present(round_, tensor_, time_);
-    const auto result = [&] {
-      return std::span(reinterpret_cast<const float*>(work_->output.data()),
-                       work_->output.size() / sizeof(float));
-    };
-    switch (kind()) {
-      case JoinKind::kBarrier:
-        return "";
-      case JoinKind::kBroadcast:
-        for (std::int64_t i = 0; i < length(); ++i) {
-          expected.push_back(value_of(program_.last(round_, tensor_), tensor_, time_, i));
-        }
-        return differs(data_, expected);
-      case JoinKind::kAllgather:
-        for (const int rank : present) {
-          for (std::int64_t i = 0; i < rows(rank); ++i) {
-            expected.push_back(value_of(rank, tensor_, time_, i));
-          }
-        }
-        return differs(result(), expected);
-      case JoinKind::kReduceScatter:
-        for (std::int64_t i = 0; i < share(rank_); ++i) {
-          expected.push_back(reduced(before(rank_) + i));
-        }
-        return differs(second_, expected);
-      case JoinKind::kAllToAll: {
-        std::vector<std::int64_t> received(static_cast<std::size_t>(program_.ranks), 0);
-        for (const int from : present) {
-          std::int64_t first = 0;
-          for (int to = 0; to < rank_; ++to) first += sent(from, to);
-          received[static_cast<std::size_t>(from)] = sent(from, rank_);
-          for (std::int64_t i = 0; i < sent(from, rank_); ++i) {
-            expected.push_back(value_of(from, tensor_, time_, first + i));
-          }
-        }
-        if (work_->received_splits != received) return name() + ": the received splits";
-        return differs(result(), expected);
-      }
-      default:
-        for (std::int64_t i = 0; i < length(); ++i) expected.push_back(reduced(i));
-        if (kind() != JoinKind::kGroup) return differs(data_, expected);
-        return differs(data_, expected) + differs(second_, expected);
-    }
+  void note(const base::Status& status) {
+    if (status.ok() || (fails_ && status.code() == base::Code::kPeerFailed)) return;
+    wrong_ += status.message() + "; ";
   }
 
   const Program& program_;
   const int rank_;
-  const int round_;
-  const std::size_t tensor_;
-  const int time_;
-  std::vector<float> data_;
-  std::vector<float> second_;
-  std::vector<std::int64_t> splits_;
-  Engine::WorkPtr work_;
+  Engine& engine_;
+  std::mt19937_64 random_;
+  const bool fails_;
+  int steps_left_ = -1;
+  std::deque<JoinCall> calls_;  // until the engine has closed
+  std::vector<JoinCall*> open_;
+  std::vector<std::int32_t> lasts_;
+  std::string wrong_;
 };
 
-// A rank's steps: the calls of a step in flight together in any order. Joins while some still are.
-std::string run_rank(const Program& program, int rank, Engine& engine, std::mt19937_64& random,
-                     std::vector<std::int32_t>& lasts) {
-  std::string wrong;
-  for (int round = 0; round < program.rounds; ++round) {
-    std::vector<std::unique_ptr<Call>> calls;
-    const auto finish_all = [&] {
-      std::ranges::shuffle(calls, random);
-      for (const auto& call : calls) wrong += call->finish(engine);
-      calls.clear();
-    };
-    int steps = 0;
-    for (std::size_t x = 0; x < program.kinds.size(); ++x) {
-      steps = std::max(steps, program.count(round, x, rank));
+class JointRank {
+ public:
+  JointRank(const JointProgram& joint, int rank, Engine& job, std::uint64_t seed)
+      : joint_(joint),
+        rank_(rank),
+        job_(job),
+        seed_(seed * 100 + static_cast<std::uint64_t>(rank)) {}
+
+  // One thread for each set, so that they are opened and used in any order.
+  void run() {
+    lasts_.resize(joint_.sets.size());
+    engines_.resize(joint_.sets.size());
+    runs_.resize(joint_.sets.size());
+    std::vector<std::thread> threads;
+    for (std::size_t set = 0; set < joint_.sets.size(); ++set) {
+      if (joint_.sets[set].number_of(rank_) < 0) continue;
+      threads.emplace_back([this, set] { run_in(set); });
     }
-    for (int step = 0; step < steps; ++step) {
-      finish_all();
-      std::vector<std::size_t> order(program.kinds.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::ranges::shuffle(order, random);
-      for (const std::size_t x : order) {
-        if (program.count(round, x, rank) <= step) continue;
-        calls.push_back(std::make_unique<Call>(program, rank, round, x, step));
-        wrong += calls.back()->start(engine);
-      }
+    for (std::thread& thread : threads) thread.join();
+    if (joint_.dies == rank_) {
+      static_cast<void>(job_.submit(testing::barrier_of("never")));
+      return job_.close_at_exit();
     }
-    // Two ranks that wait for what each alone submits would wait for ever.
-    if (program.whole_steps[static_cast<std::size_t>(round)] && random() % 2 == 0) finish_all();
-    const auto join = engine.join(random() % 2 == 0);
-    if (!join.ok()) return wrong + join.status().message();
-    const base::Status joined = engine.wait(**join);
-    if (!joined.ok()) wrong += "join: " + joined.message();
-    lasts.push_back((*join)->last_joined);
-    finish_all();
+    close();
   }
-  return wrong;
+  // Of each set: who joined last, by round.
+  [[nodiscard]] const std::vector<std::vector<std::int32_t>>& lasts() const { return lasts_; }
+
+ private:
+  [[nodiscard]] bool may_fail() const { return joint_.dies >= 0; }
+
+  void run_in(std::size_t set) {
+    const JointSet& mine = joint_.sets[set];
+    if (set > 0) {
+      auto opened = job_.subset(mine.ranks, "set " + std::to_string(set));
+      EXPECT_TRUE(opened.ok() || may_fail()) << opened.status().message();
+      if (!opened.ok()) return;
+      engines_[set] = *std::move(opened);
+    }
+    Engine& engine = set == 0 ? job_ : *engines_[set];
+    runs_[set] = std::make_unique<JointRun>(mine.program, mine.number_of(rank_), engine,
+                                            seed_ * 10 + set, may_fail(), joint_.dies == rank_);
+    runs_[set]->run();
+    EXPECT_EQ(runs_[set]->wrong(), "") << "rank " << rank_ << " in set " << set;
+    lasts_[set] = runs_[set]->lasts();
+  }
+  void close() {
+    for (const EnginePtr& set : engines_) {
+      if (set == nullptr) continue;
+      const base::Status closed = set->close();
+      EXPECT_TRUE(closed.ok() || may_fail()) << closed.message();
+    }
+    const auto end = job_.submit(testing::barrier_of("end"));
+    const base::Status ended = end.ok() ? job_.wait(**end) : end.status();
+    EXPECT_TRUE(ended.ok() || may_fail()) << ended.message();
+    const base::Status closed = job_.close();
+    EXPECT_TRUE(closed.ok() || may_fail()) << closed.message();
+  }
+
+  const JointProgram& joint_;
+  const int rank_;
+  Engine& job_;
+  const std::uint64_t seed_;
+  std::vector<std::unique_ptr<JointRun>> runs_;
+  std::vector<EnginePtr> engines_;
+  std::vector<std::vector<std::int32_t>> lasts_;
+};
+
+void expect_same_lasts(const JointProgram& joint,
+                       const std::vector<std::vector<std::vector<std::int32_t>>>& lasts) {
+  for (std::size_t set = 0; set < joint.sets.size(); ++set) {
+    const JointSet& members = joint.sets[set];
+    const auto& first = lasts[static_cast<std::size_t>(members.ranks.front())][set];
+    for (const std::int32_t rank : members.ranks) {
+      EXPECT_EQ(lasts[static_cast<std::size_t>(rank)][set], first);
+    }
+    for (const std::int32_t last : first) {
+      EXPECT_TRUE(last >= 0 && last < std::ssize(members.ranks));
+    }
+  }
 }
 
-void expect_right(std::uint64_t seed, const std::vector<std::string>& environment) {
+void expect_right(std::uint64_t seed, bool with_sets, const std::vector<std::string>& environment) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
-  const Program program = draw_program(random);
+  const JointProgram joint = draw_joint_program(random, with_sets);
   testing::EngineOptions options;
   options.environment = environment;
   // One that waits for ever fails.
   options.environment.emplace_back("RONDE_STALL_WARNING_SECONDS=5");
   options.environment.emplace_back("RONDE_STALL_FAILURE_SECONDS=10");
-  options.shape = program.shape.front();
-  std::vector<std::vector<std::int32_t>> lasts(static_cast<std::size_t>(program.ranks));
-  run_job(program.ranks, options, [&](int rank, Engine& engine) {
-    std::mt19937_64 own(seed * 100 + static_cast<std::uint64_t>(rank));
-    EXPECT_EQ(run_rank(program, rank, engine, own, lasts[static_cast<std::size_t>(rank)]), "")
-        << "rank " << rank << ", seed " << seed;
+  options.shape = joint.shape;
+  const auto ranks = static_cast<int>(joint.sets.front().ranks.size());
+  std::vector<std::vector<std::vector<std::int32_t>>> lasts(static_cast<std::size_t>(ranks));
+  const auto engines = testing::open_engines(ranks, options);
+  testing::on_ranks(ranks, [&](int rank) {
+    JointRank mine(joint, rank, *engines[static_cast<std::size_t>(rank)], seed);
+    mine.run();
+    lasts[static_cast<std::size_t>(rank)] = mine.lasts();
   });
-  for (const auto& mine : lasts) {
-    EXPECT_EQ(mine, lasts.front()) << "seed " << seed;
-    for (const std::int32_t last : mine) {
-      EXPECT_TRUE(last >= 0 && last < program.ranks) << "seed " << seed;
-    }
-  }
+  if (joint.dies < 0) expect_same_lasts(joint, lasts);
 }
 
 class Joins : public ::testing::TestWithParam<int> {};
 
 constexpr std::uint64_t kSeeds = 200;  // of each instance
 
-TEST_P(Joins, WhatIsLeftGoesOnWithoutThoseThatHaveJoined) {
+TEST_P(Joins, WhatIsLeftGoesOnInTheJobAndInSetsOfItUntilARankDies) {
   for (std::uint64_t i = 0; i < kSeeds && !HasFailure(); ++i) {
-    expect_right(static_cast<std::uint64_t>(GetParam()) * kSeeds + i, {});
+    expect_right(static_cast<std::uint64_t>(GetParam()) * kSeeds + i, true, {});
   }
 }
 
 TEST_P(Joins, TheSameWithASmallPlanAndSmallBatches) {
   for (std::uint64_t i = 0; i < kSeeds && !HasFailure(); ++i) {
-    expect_right(100'000 + static_cast<std::uint64_t>(GetParam()) * kSeeds + i,
+    expect_right(100'000 + static_cast<std::uint64_t>(GetParam()) * kSeeds + i, false,
                  {"RONDE_PLAN_CAPACITY=2", "RONDE_BATCH_BYTES=1000", "RONDE_SEGMENT_BYTES=256"});
   }
 }

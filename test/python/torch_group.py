@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import ronde.torch
-from ronde.torch._backend import has_python_backends
+from ronde.torch._backend import _parent_of, has_python_backends
 from torch_group_kit import NEW_TORCH, SECONDS, Ranks, held, main, make_group, place_of
 from torch_pairs import Pairs  # noqa: F401, as those of the next line
 from torch_group_training import Training  # noqa: F401, its tests run here
@@ -352,6 +352,11 @@ class Errors(Ranks):
     def test_a_rank_that_never_comes_is_counted(self):
         with self.assertRaisesRegex(ronde.Error, r"1 of 2 ranks have called .* within 0\.1 s"):
             make_group(dist.HashStore(), 0, 2, datetime.timedelta(seconds=0.1), "lonely")
+
+    def test_a_rank_that_never_opens_a_group_of_a_group_is_named(self):
+        if self.rank == 0 and self.size > 1:
+            with self.assertRaisesRegex(ronde.Error, r"'group lonely' of ranks 0-1 cannot open: rank 1 did not open it within"):
+                make_group(dist.HashStore(), 0, 2, datetime.timedelta(seconds=0.1), "lonely", _parent_of([0, 1]))
 
 
 class Groups(Ranks):

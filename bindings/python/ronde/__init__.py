@@ -21,6 +21,7 @@ from ._missing import elastic_attribute
 from ._numpy import Engine, NumpyArrays
 from ._objects import allgather_object, broadcast_object
 from ._operations import Operations
+from ._prepared import Prepared
 from ._process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ._run import RunError, run
 from ._timeline import start_timeline, stop_timeline

@@ -119,6 +119,36 @@ def _copy_environment() -> None:
         os.environ.pop("RONDE_JOB_SECRET", None)
 
 
+def _requests(names: Sequence[str], inputs: Sequence[Optional[Memory]], outputs: Sequence[Optional[Memory]],
+              reduction: Reduction, root: int = 0, splits: Optional[Sequence[int]] = None, priority: int = 0,
+              blocking: bool = False, remark: str = "") -> Any:
+    """The requests of tensors, for the C ABI; the memory must be kept alive."""
+    requests, step = (Request * len(names)).from_buffer_copy(_BLANK * len(names)), STEP.get()
+    file, line = _place(remark)
+    for request, name, source, target in zip(requests, names, inputs, outputs):
+        request.name = name.encode()
+        request.file, request.line = file, line
+        request.flags = (_WILL_WAIT if blocking else 0) | (_STEP_AGREES if step.agrees else 0)
+        request.step = step.number
+        request.priority = priority
+        memory = source or target
+        if memory is None:
+            continue  # a barrier
+        request.input = source.address if source else None
+        request.output = target.address if target else None
+        if memory.shape:
+            request.shape = _shape(memory.shape)
+        request.dimensions = len(memory.shape)
+        request.dtype = memory.dtype
+        request.device, request.stream = memory.device, memory.stream
+        reduction.fill(request)
+        request.root = root
+        if splits is not None:
+            request.splits = (ctypes.c_int64 * max(1, len(splits)))(*splits)
+            request.split_count = len(splits)
+    return requests
+
+
 class Engine(EngineTimeline):
     """A rank's part of the runtime, without its operations: ronde.Engine and ronde.torch add those. One that is neither
     closed nor used any more stays open until the program ends."""
@@ -192,15 +222,17 @@ class Engine(EngineTimeline):
         """Whether operations are possible: neither closed, nor another process's, as in a forked child."""
         return self._pointer is not None and self._pid == os.getpid()
 
-    def subset(self, ranks: Sequence[int], name: str):
+    def subset(self, ranks: Sequence[int], name: str, timeout: Optional[float] = None):
         """An engine of some of the ranks, numbered anew in ascending order: a process set, which makes progress by
-        itself, and whose operations have names of their own. Each of these ranks calls it and waits for the others. On
-        another rank it returns at once, an engine of size 0 that refuses every operation."""
+        itself, and whose operations have names of their own. Each of these ranks calls it and waits for the others, so
+        many seconds at most; without a timeout RONDE_STALL_FAILURE_SECONDS. On another rank it returns at once, an
+        engine of size 0 that refuses every operation."""
+        deadline = 0 if timeout is None else int(min(max(timeout, 1e-9) * 1e9, 2**62))
         numbers = [int(rank) for rank in ranks]
         file, line = _place()
         pointer = ctypes.c_void_p()
         call(LIBRARY.ronde_engine_subset, self._handle(), (ctypes.c_int32 * max(1, len(numbers)))(*numbers),
-             len(numbers), name.encode(), file, line, ctypes.byref(pointer))
+             len(numbers), name.encode(), deadline, file, line, ctypes.byref(pointer))
         return self._of_set(pointer)
 
     def split(self, color: int, name: str):
@@ -296,30 +328,7 @@ class Engine(EngineTimeline):
                 remark: str = "") -> _Flight:
         """Submits one operation, or a group: names, inputs and outputs of its tensors. Either memory may be None.
         In errors the remark stands before the place of the call."""
-        requests, step = (Request * len(names)).from_buffer_copy(_BLANK * len(names)), STEP.get()
-        file, line = _place(remark)
-        alive: list = [names, inputs, outputs]
-        for request, name, source, target in zip(requests, names, inputs, outputs):
-            request.name = name.encode()
-            request.file, request.line = file, line
-            request.flags = (_WILL_WAIT if blocking else 0) | (_STEP_AGREES if step.agrees else 0)
-            request.step = step.number
-            request.priority = priority
-            memory = source or target
-            if memory is None:
-                continue  # a barrier
-            request.input = source.address if source else None
-            request.output = target.address if target else None
-            if memory.shape:
-                request.shape = _shape(memory.shape)
-            request.dimensions = len(memory.shape)
-            request.dtype = memory.dtype
-            request.device, request.stream = memory.device, memory.stream
-            reduction.fill(request)
-            request.root = root
-            if splits is not None:
-                request.splits = (ctypes.c_int64 * max(1, len(splits)))(*splits)
-                request.split_count = len(splits)
+        requests = _requests(names, inputs, outputs, reduction, root, splits, priority, blocking, remark)
         if self._dropped:
             self._release_dropped()
         twice = self._names_since_a_wait.intersection(names)
@@ -333,7 +342,7 @@ class Engine(EngineTimeline):
             with self._lock:
                 call(_function(operation), self._handle(), requests, *count, ctypes.byref(work),
                      tensor=names[0])
-                flight = _Flight(self, work, names[0], alive)
+                flight = _Flight(self, work, names[0], [names, inputs, outputs])
                 self._in_flight.add(flight)
                 self._names_since_a_wait.update(names)
         except Error as error:  # as for a tensor of a device that this rank has not, or another rank only

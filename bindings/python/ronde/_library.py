@@ -184,7 +184,7 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_engine_statistics": (status, [handle, POINTER(Statistics), out]),
         "ronde_engine_late": (status, [handle, POINTER(Late), c_size_t, POINTER(c_size_t), out]),
         "ronde_engine_describe": (status, [handle, POINTER(c_char_p), out]),
-        "ronde_engine_subset": (status, [handle, POINTER(c_int32), c_int32, c_char_p, c_char_p, c_int32, out, out]),
+        "ronde_engine_subset": (status, [handle, POINTER(c_int32), c_int32, c_char_p, c_int64, c_char_p, c_int32, out, out]),
         "ronde_engine_split": (status, [handle, c_int64, c_char_p, c_char_p, c_int32, out, out]),
         "ronde_engine_start_timeline": (status, [handle, c_char_p, c_uint64, out]),
         "ronde_engine_stop_timeline": (status, [handle, out]),
@@ -206,6 +206,11 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_recv_async": (status, [handle, POINTER(Message), out, out]),
         "ronde_work_source": (status, [handle, POINTER(c_int32), out]),
         "ronde_work_release": (None, [handle]), "ronde_work_settle": (None, [handle, c_int64]),
+        "ronde_prepare": (status, [handle, c_int32, POINTER(Request), out, out]),
+        "ronde_prepared_start": (status, [handle, out]), "ronde_prepared_wait": (status, [handle, out]),
+        "ronde_prepared_run": (status, [handle, out]),
+        "ronde_prepared_output": (status, [handle, out, POINTER(c_int64), out]),
+        "ronde_prepared_release": (None, [handle]),
     }
     for row in _operations(library):
         name = row.name.decode()
@@ -233,6 +238,7 @@ def _load() -> ctypes.CDLL:
 
 
 LIBRARY = _load()
+OPERATIONS = {row.name.decode(): number for number, row in enumerate(_operations(LIBRARY))}
 GROUPED_OPERATIONS = frozenset(f"grouped_{row.name.decode()}" for row in _operations(LIBRARY) if row.has_groups)
 VERSION: str = LIBRARY.ronde_version().decode()
 

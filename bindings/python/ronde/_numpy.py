@@ -13,6 +13,7 @@ from ._arrays import Arrays, require_sum
 from ._compression import Compression, Compressor
 from ._engine import Memory, Reduction, supported
 from ._library import LIBRARY, InvalidArgument, Op, call
+from ._prepared import Prepared
 from ._works import Output, Work, _Flight
 
 DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
@@ -202,6 +203,45 @@ class Engine(_engine.Engine):
     def barrier(self, name: str = "barrier") -> Work:
         """Is done when every rank has called it with this name."""
         return Work(self, [self._meet(name)], lambda _: None)
+
+    def prepare_allreduce(self, name: str, array: numpy.ndarray, op: Op = Op.AVERAGE, *,
+                          out: Optional[numpy.ndarray] = None, prescale: float = 1.0, postscale: float = 1.0) -> Prepared:
+        """Agrees on allreduce() of these arrays, to be run as often as wanted; every rank calls it, and waits."""
+        target = array if out is None else out
+        source = None if out is None else _arrays.memory(self._as_it_lies(array))
+        return Prepared(self, "allreduce", name, _same_shape(source, target), self._target(target), lambda _: target,
+                        self._reduction([target], op, prescale, postscale, Compression.none, None))
+
+    def prepare_broadcast(self, name: str, array: numpy.ndarray, root: int = 0) -> Prepared:
+        """The same for broadcast()."""
+        return Prepared(self, "broadcast", name, None, self._target(array), lambda _: array, root=root)
+
+    def prepare_allgather(self, name: str, array: numpy.ndarray) -> Prepared:
+        """The same for allgather(). The result lies in memory of the runtime's that the next call writes again."""
+        source = _arrays.memory(self._as_it_lies(array))
+
+        def result(prepared: ctypes.c_void_p) -> numpy.ndarray:
+            data, rows = ctypes.c_void_p(), ctypes.c_int64()
+            call(LIBRARY.ronde_prepared_output, prepared, ctypes.byref(data), ctypes.byref(rows), tensor=name)
+            return lent_array(data.value or 0, (rows.value, *array.shape[1:]), array.dtype, made)
+
+        made = Prepared(self, "allgather", name, source, None, result)
+        return made
+
+    def prepare_reduce_scatter(self, name: str, array: numpy.ndarray, out: numpy.ndarray, op: Op = Op.AVERAGE) -> Prepared:
+        """The same for reduce_scatter(): this rank's rows come into `out`."""
+        return Prepared(self, "reduce_scatter", name, _arrays.memory(self._as_it_lies(array)), self._target(out),
+                        lambda _: out, self._reduction([array], op, 1.0, 1.0, Compression.none, None))
+
+    def prepare_barrier(self, name: str) -> Prepared:
+        """The same for barrier()."""
+        return Prepared(self, "barrier", name, None, None, lambda _: None)
+
+    @staticmethod
+    def _as_it_lies(array: numpy.ndarray) -> numpy.ndarray:
+        if not isinstance(array, numpy.ndarray) or not array.flags.c_contiguous:
+            raise InvalidArgument("a prepared operation reads the same contiguous array in every call: pass one")
+        return array
 
     def join(self) -> Work:
         """This rank has no more to give until all ranks have joined; the result is the last of them. The others go on

@@ -180,6 +180,12 @@ Dataset Dataset::alone() const {
   return changed;
 }
 
+Dataset Dataset::own() const {
+  Dataset changed = *this;
+  changed.pipeline_.own = true;
+  return changed;
+}
+
 Dataset Dataset::prefetch(std::size_t batches) const {
   constexpr std::size_t kMost = 1000;
   require_batches("prefetch");
@@ -225,6 +231,7 @@ StepBatch Dataset::no_samples() const {
 
 std::string Dataset::settings() const {
   const auto size = pipeline_.source->size();
+  if (pipeline_.own) return "samples of each process's own";
   std::string text = (size ? std::to_string(*size) : "unknown") + " samples";
   for (const Stage& stage : pipeline_.stages) {
     text += stage.kind == Stage::Kind::kShuffle ? ", shuffle "

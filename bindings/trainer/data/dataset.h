@@ -115,6 +115,11 @@ class Dataset {
   [[nodiscard]] Dataset shard(std::size_t rank, std::size_t ranks, std::size_t parts = 1) const;
   // The same, for a step of this rank alone: StepBatch::global_size is its own samples.
   [[nodiscard]] Dataset alone() const;
+  // These samples are this process's own: others have others, more or fewer, and so other numbers
+  // of batches, each of its own samples alone. fit() takes every process's batches: a step counts
+  // each sample once, and a process without any left waits until the others have none.
+  [[nodiscard]] Dataset own() const;
+  [[nodiscard]] bool is_own() const noexcept { return pipeline_.own; }
   // Gathers up to so many batches ahead, on a thread; 0: none.
   [[nodiscard]] Dataset prefetch(std::size_t batches) const;
 

@@ -23,6 +23,7 @@ struct Pipeline {
   std::size_t ranks = 0;  // 0: not cut between ranks yet
   std::size_t parts = 1;
   bool alone = false;  // a step's samples are those of this rank
+  bool own = false;    // other processes have other samples
   std::size_t prefetch = 0;
 };
 

@@ -16,7 +16,10 @@ namespace ronde::trainer {
 // else a step would take some samples several times, at a learning rate as much higher.
 void require_shares(Replica& replica, const Dataset& data) {
   constexpr const char* kCut = ", cut for rank ";
-  const Share mine = data.share();
+  // Of a process's own samples it has them all.
+  const Share mine = data.is_own() ? Share{static_cast<std::size_t>(replica.rank()),
+                                           static_cast<std::size_t>(replica.size())}
+                                   : data.share();
   const std::vector<std::string> all = gather_texts(
       replica, "loop/data",
       data.settings() + kCut + std::to_string(mine.rank) + " of " + std::to_string(mine.ranks));
@@ -52,7 +55,7 @@ Metrics evaluate(Replica& replica, Learner& learner, const Dataset& data,
     }
     // A rank that has failed asks whether to stop as often as the others.
     if (has_batches ? batch == nullptr : step >= data.steps().value_or(0)) break;
-    if (stop && stop()) break;
+    if (!data.is_own() && stop && stop()) break;  // others may have more batches
   }
   succeed_on_all(replica, [&] {
     if (failure) std::rethrow_exception(failure);
@@ -85,6 +88,12 @@ Predictions in_order(std::span<const std::uint32_t> samples, std::span<const flo
 
 Predictions predict(Replica& replica, Learner& learner, const Dataset& data) {
   require_shares(replica, data);
+  if (data.is_own() && replica.size() > 1) {
+    throw AgreedError(
+        "predict() puts the samples of one data set into order: leave Dataset::own() out, and give "
+        "all processes the same",
+        0, kExitConfiguration);
+  }
   learner.broadcast_statistics(0);
   Predictions predictions;
   succeed_on_all(replica, [&] {

@@ -28,7 +28,8 @@ class Run {
         callbacks_(callbacks),
         validation_(validation),
         path_(learner.path()),
-        served_(path_.is_served()) {
+        served_(path_.is_served()),
+        own_(data.is_own() && replica.size() > 1) {
     state_.epochs = options.epochs;
     state_.samples_per_epoch = data.samples().value_or(0);
     state_.epoch = options.first_epoch;
@@ -40,6 +41,7 @@ class Run {
     (void)learner_.take_metrics();  // what a loop has left that was stopped, or has failed
     if (!served_) require_shares(replica_, data_);
     path_.begin();
+    if (!served_) path_.average_by_weights(own_);
     learner_.broadcast_state(0);
     find_place();
     const std::uint64_t first_step = state_.global_step;
@@ -170,8 +172,11 @@ class Run {
       state_.epoch_is_over = batch == nullptr;
       if (batch != nullptr) step(*batch);
     }
-    if (state_.stop_now) return;
+    if (!own_ && state_.stop_now) return;
     if (cut() && !served_) state_.epoch_is_over = next() == nullptr;
+    learner_.end_epoch();
+    if (own_) meet_again();
+    if (state_.stop_now) return;
     Metrics mine = learner_.take_metrics();
     if (goes_on && first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
     state_.training = over_ranks(replica_, "fit/metrics", mine);
@@ -188,6 +193,25 @@ class Run {
     if (validation_ != nullptr && validates && !validate()) return;
     tell(&Callback::on_epoch);
     agree_to_stop();
+  }
+
+  // This rank's batches are at their end, or all ranks stop here. The others' steps go on without
+  // it; whoever took the last ones has what they have made.
+  void meet_again() {
+    const int last = path_.join();
+    learner_.broadcast_state(last);
+    std::array<double, 4> most{static_cast<double>(state_.global_step),
+                               static_cast<double>(state_.step), state_.stop_now ? 1.0 : 0.0,
+                               state_.epoch_is_over ? 0.0 : 1.0};
+    replica_.allreduce("fit/joined", most, Reduction::kMax);
+    state_.global_step = static_cast<std::uint64_t>(most[0]);
+    state_.step = static_cast<std::size_t>(most[1]);
+    state_.stop_now = most[2] != 0.0;
+    state_.epoch_is_over = most[3] == 0.0;
+    std::array<double, 1> samples{static_cast<double>(std::exchange(samples_here_, 0))};
+    replica_.allreduce("fit/samples", samples, Reduction::kSum);
+    result_.samples += static_cast<std::size_t>(samples[0]);
+    result_.steps = state_.global_step - options_.first_global_step;
   }
 
   // The next of this task's own share, however often others have been through theirs.
@@ -264,7 +288,7 @@ class Run {
       ++state_.step;
       ++state_.global_step;
       state_.samples += batch.global_size;
-      result_.samples += batch.global_size;
+      (own_ ? samples_here_ : result_.samples) += batch.global_size;
     }
     tell(&Callback::on_step);
   }
@@ -319,6 +343,7 @@ class Run {
   const Dataset* validation_;
   GradientPath& path_;
   const bool served_;  // others step the same variables
+  const bool own_;     // others have other numbers of batches
   TrainingState state_;
   FitResult result_;
   std::optional<Epoch> batches_;
@@ -326,6 +351,7 @@ class Run {
   std::uint64_t position_ = 0;    // served: of the next one, in batches since training began
   StepBatch failed_;
   StepBatch none_;
+  std::size_t samples_here_ = 0;  // own: of this rank in this epoch
   bool stopped_ = false;
   double paused_ = 0.0;  // for validation, and of that:
   double waited_paused_ = 0.0;

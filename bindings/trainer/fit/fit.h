@@ -43,7 +43,9 @@ struct FitResult {
   int straggler = 0;       // the rank that waited least: the others waited for it
 };
 
-// Trains on every epoch of `data` (batched, and sharded for this rank), from the chief's state.
+// Trains on every epoch of `data` (batched, and sharded for this rank), from the chief's state. Of
+// Dataset::own() a rank without batches joins (Engine::join()) until the others have none either;
+// their average is by numbers of samples, and all have the last one's state then.
 // `validation` (this rank's share of it, batched) may be null; it is evaluated after each epoch.
 // Throws AgreedError, on every rank, where the model does not fit the data, where it uses what it
 // does not list, where a sample cannot be had, where a loss or gradient is not finite, and where no

@@ -44,6 +44,8 @@ class Learner {
   // a `failure` has no samples, and makes all ranks throw that; with a learner on a device this
   // rank throws alone.
   virtual void step(const StepBatch& batch, std::uint64_t epoch) = 0;
+  // Collective: the steps of an epoch are over.
+  virtual void end_epoch() {}
   // The sums of this rank's steps since they were taken last, once all steps are over.
   [[nodiscard]] virtual Metrics take_metrics() = 0;
   // The same sums, which stay where they are.

@@ -38,8 +38,9 @@ class GradientPath {
   virtual ~GradientPath() = default;
   using Sums = std::array<double, 3>;  // of the loss, of what is right, and of samples
 
-  // Before the first gradient of a step, with its number, where the program knows it.
-  virtual void begin_step(std::optional<std::uint64_t> /*number*/) {}
+  // Before the first gradient of a step, with its number, where the program knows it, and with the
+  // weight of this replica's gradients, where the path averages by weights.
+  virtual void begin_step(std::optional<std::uint64_t> /*number*/, double /*weight*/) {}
   // The gradient of the parameter of this place among all is final on this replica.
   virtual void ready(std::size_t /*parameter*/) {}
   // All gradients are: each is the sum over the replicas when this returns.
@@ -47,6 +48,20 @@ class GradientPath {
   [[nodiscard]] virtual AveragerStatistics averaging() const { return {}; }
   // How long this replica has waited for others' gradients, or for servers, in seconds.
   [[nodiscard]] virtual double waited_seconds() const { return averaging().seconds_in_wait; }
+
+  // Whether the steps from now on average by weights, between steps; throws TrainerError where that
+  // cannot be.
+  virtual void average_by_weights(bool by_weights);
+  [[nodiscard]] virtual bool by_weights() const { return false; }
+  // The parameters have been updated, from so many samples on this replica. Whether all replicas
+  // are equal now.
+  virtual bool updated(std::uint64_t /*samples*/) { return true; }
+  // The epoch is over. Whether something was averaged.
+  virtual bool end_epoch() { return false; }
+  // Each replica steps on its own between averages of the parameters.
+  [[nodiscard]] virtual bool is_local() const { return false; }
+  // This replica has no more steps, until no other one has: returns the last one that had.
+  virtual int join() { return 0; }
 
   // The rest is for variables on servers.
   [[nodiscard]] virtual bool is_served() const { return false; }
@@ -107,6 +122,10 @@ class GradientPath {
 [[nodiscard]] std::unique_ptr<GradientPath> averaged_path(Engine& engine,
                                                           std::span<Parameter* const> parameters,
                                                           const OptimizerOptions& options);
+// No gradient leaves its replica: each so many steps the parameters are averaged, by samples.
+[[nodiscard]] std::unique_ptr<GradientPath> local_path(Engine& engine,
+                                                       std::span<Parameter* const> parameters,
+                                                       std::uint64_t every);
 // `sum` leaves in all gradients the sums over the replicas, once backward is over everywhere.
 [[nodiscard]] std::unique_ptr<GradientPath> summed_path(std::function<void()> sum);
 

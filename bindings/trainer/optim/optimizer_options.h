@@ -15,6 +15,11 @@ namespace ronde::trainer {
 // where the ranks sum them without copying them first. The sums are the same.
 enum class Gradients : std::uint8_t { kPlain, kBoard };
 
+// What is averaged over the ranks: the gradients of each step, or each so many steps, and at the
+// end of an epoch, the parameters, by the samples since then; in between every rank steps on its
+// own (local SGD, and federated averaging), and its moments stay its own.
+enum class Average : std::uint8_t { kGradients, kWeights };
+
 // The same on all ranks, but for `overlap`, `bucket_bytes` and `shuffle_seed`.
 struct OptimizerOptions {
   RuleOptions rule{};
@@ -23,6 +28,8 @@ struct OptimizerOptions {
   double clip_norm = 0.0;        // the largest norm of the summed gradient; 0: whatever it is
   Compression wire = Compression::kNone;
   Gradients gradients = Gradients::kBoard;
+  Average average = Average::kGradients;
+  std::uint64_t every = 1;  // kWeights: steps between two averages
   // Whether gradients are submitted while backward goes on; false, for comparison: in step().
   bool overlap = true;
   // Gradients are held back until so many bytes of them are ready. The default suits a host, where

@@ -38,8 +38,10 @@ ParameterServerOptions with_printer(ParameterServerOptions options) {
 std::string table_with(std::string table, const std::vector<TableSpec>& more,
                        std::uint32_t servers) {
   for (const TableSpec& one : more) {
-    table += (table.empty() ? "" : "\n") + one.name + " (" + std::to_string(one.rows) + " x " +
-             std::to_string(one.width) + "), row r on ps r mod " + std::to_string(servers);
+    const std::string rows = one.grows ? "as many as there are keys" : std::to_string(one.rows);
+    table += (table.empty() ? "" : "\n") + one.name + " (" + rows + " x " +
+             std::to_string(one.width) + "), row r on ps r mod " + std::to_string(servers) +
+             (one.rule.empty() ? "" : ", by the rule '" + one.rule + "'");
   }
   return table;
 }
@@ -73,6 +75,7 @@ ParameterServer::ParameterServer(const Tasks& tasks, std::vector<Parameter*> par
   if (!chief_) return;
   std::vector<Parameter*> all = parameters_;
   for (const TableSpec& one : options_.tables) {
+    if (one.grows) continue;
     tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
     all.push_back(tables_.back().get());
   }
@@ -173,7 +176,8 @@ std::vector<std::int64_t> ParameterServer::ids_of(std::uint32_t group,
     ids.insert(ids.end(), {static_cast<std::int64_t>(one.table), 0});
     for (const std::int64_t id : one.ids) {
       if (id < 0 || one.table >= options_.tables.size() ||
-          static_cast<std::size_t>(id) >= options_.tables[one.table].rows) {
+          (!options_.tables[one.table].grows &&
+           static_cast<std::size_t>(id) >= options_.tables[one.table].rows)) {
         throw TrainerError("there is no row " + std::to_string(id) + " in table " +
                            std::to_string(one.table));
       }

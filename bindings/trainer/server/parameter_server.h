@@ -26,7 +26,10 @@ struct ParameterServerOptions {
   RuleOptions optimizer{};
   double clip = 0.0;  // in sync: the largest norm of a round; 0: no limit
   Partition partition{};
-  std::vector<TableSpec> tables{};  // row r lies on server r mod servers
+  // Row r lies on server r mod servers. Tables that grow are in no checkpoint: a standby keeps
+  // them.
+  std::vector<TableSpec> tables{};
+  RowRules rules{};  // by which tables may be updated
   bool standby = false;
   // Running statistics, which travel beside the parameters: see VariableSpec::statistic.
   std::vector<StateTensor> statistics{};

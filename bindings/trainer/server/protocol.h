@@ -44,10 +44,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,6 +64,13 @@ inline constexpr std::uint32_t kMostServers = 64;
 
 class Variables;
 
+// How a row of a table takes what is pushed to it, in place of the optimiser: a function of the
+// program, under a name that all tasks know. A standby calls it with the same numbers, and must
+// come to the same row. It must not throw.
+using RowRule =
+    std::function<void(std::span<float> row, std::span<const float> pushed, double rate)>;
+using RowRules = std::map<std::string, RowRule>;
+
 struct ServerOptions {
   std::uint32_t index = 0;
   std::uint32_t servers = 1;
@@ -73,6 +82,7 @@ struct ServerOptions {
   double start_timeout = 60.0;  // until a worker must have been seen
   double resend = 1.0;          // seconds until an entry is sent to the standby again
   std::uint64_t start = 1;      // a new number each time that this server is started
+  RowRules rules{};
 
   [[nodiscard]] bool is_chief(const Address& one) const {
     return one.role == (has_chief ? Role::kChief : Role::kWorker) && one.index == 0;

@@ -31,7 +31,8 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
                           .job = options.job_of(tasks),
                           .worker_timeout = options.worker_timeout,
                           .start_timeout = options.deadline,
-                          .start = Tasks{}.self().incarnation};
+                          .start = Tasks{}.self().incarnation,
+                          .rules = options.rules};
   const std::uint32_t index = how.index;
   const std::string name = "ps " + std::to_string(index);
   const PrintLine say = or_stdout(options.say);

@@ -187,7 +187,7 @@ void Shard::create(const Member& member, const Message& entry) {
   try {
     if (!created()) {
       const VariableSpecs specs = VariableSpecs::of(entry.text);
-      variables_ = std::make_unique<Variables>(specs, entry.floats);
+      variables_ = std::make_unique<Variables>(specs, entry.floats, options_.rules);
       mode_ = specs.mode;
       training_ = member.training;
       for (Member& one : members_) one.unlike = unlike(one.address, one.training);

@@ -22,21 +22,17 @@ using nlohmann::json;
                      std::to_string(wanted) + ": start all tasks with the same program");
 }
 
-void fill(Parameter& table, const TableSpec& spec) {
+void begin_row(const TableSpec& spec, std::size_t row, std::span<float> values) {
   const auto scale = static_cast<float>(spec.scale);
-  const std::span<float> values = table.value();
-  for (std::size_t row = 0; row < spec.rows; ++row) {
-    Generator generator(spec.seed, spec.first + row * spec.stride);
-    for (std::size_t i = 0; i < spec.width; ++i) {
-      values[row * spec.width + i] = generator.uniform(-scale, scale);
-    }
-  }
+  Generator generator(spec.seed, spec.first + row * spec.stride);
+  for (float& one : values) one = generator.uniform(-scale, scale);
 }
 
 }  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VariableSpec, name, shape, statistic)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TableSpec, name, rows, width, scale, seed, first, stride)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TableSpec, name, rows, width, scale, seed, first, stride, grows,
+                                   rule)
 
 std::string VariableSpecs::text() const {
   json all{{"whole", whole}, {"steps", steps}, {"clip", clip}, {"mode", text_of(mode)}};
@@ -85,7 +81,8 @@ VariableSpecs VariableSpecs::of(const std::string& text) {
   }
 }
 
-Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
+Variables::Variables(const VariableSpecs& specs, const Floats& floats, const RowRules& rules)
+    : optimizer_(specs.optimizer) {
   std::size_t all = 0;
   for (const VariableSpec& one : specs.variables) {
     const std::size_t elements = elements_of(one.shape);
@@ -104,13 +101,7 @@ Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
   clip_ = specs.clip;
   rounds_ = specs.mode.mode == Mode::kSync;
   dense_ = std::make_unique<UpdateRule>(specs.optimizer, dense);
-  for (const TableSpec& one : specs.tables) {
-    tables_.push_back(std::make_unique<Parameter>(one.name, Shape{one.rows, one.width}));
-    fill(*tables_.back(), one);
-    sparse_.push_back(std::make_unique<UpdateRule>(specs.optimizer,
-                                                   std::vector<Parameter*>{tables_.back().get()}));
-    sparse_.back()->set_steps(specs.steps);
-  }
+  for (const TableSpec& one : specs.tables) add_table(one, specs, rules);
   dense_->set_steps(specs.steps);
   FloatReader reader(floats);
   for (const StateTensor& one : state()) {
@@ -125,9 +116,58 @@ Variables::Variables(const VariableSpecs& specs, const Floats& floats) {
   if (reader.left() > 0) does_not_fit(reader.left(), 0);
 }
 
+void Variables::add_table(const TableSpec& spec, const VariableSpecs& specs,
+                          const RowRules& rules) {
+  const auto rule = rules.find(spec.rule);
+  if (rule == rules.end() && !spec.rule.empty()) {
+    throw TrainerError("table '" + spec.name + "' is updated by the rule '" + spec.rule +
+                       "', which this server does not have: start all tasks with the same program");
+  }
+  const std::size_t rows = spec.grows ? 0 : spec.rows;
+  tables_.push_back({.spec = spec,
+                     .rows = std::make_unique<Parameter>(spec.name, Shape{rows, spec.width}),
+                     .optimizer = nullptr,
+                     .rule = rule == rules.end() ? RowRule() : rule->second});
+  Table& table = tables_.back();
+  for (std::size_t row = 0; row < rows; ++row) begin_row(spec, row, table.at(row));
+  table.optimizer =
+      std::make_unique<UpdateRule>(specs.optimizer, std::vector<Parameter*>{table.rows.get()});
+  table.optimizer->set_steps(specs.steps);
+}
+
+std::optional<std::size_t> Variables::Table::place_of(std::int64_t id) const {
+  if (!spec.grows) return static_cast<std::size_t>(id);
+  const auto found = places.find(id);
+  return found == places.end() ? std::nullopt : std::optional(found->second);
+}
+
+// Where a row is; one that is not there yet is made, with room for as many again as there are.
+std::size_t Variables::place_for(Table& table, std::int64_t id) const {
+  constexpr std::size_t kFirstRows = 64;
+  if (const auto place = table.place_of(id)) return *place;
+  const std::size_t place = table.places.size();
+  if (place == table.rows->shape()[0]) {
+    const Shape shape{std::max(kFirstRows, 2 * place), table.spec.width};
+    auto rows = std::make_unique<Parameter>(table.spec.name, shape);
+    auto optimizer = std::make_unique<UpdateRule>(optimizer_, std::vector<Parameter*>{rows.get()});
+    optimizer->set_steps(table.optimizer->steps());
+    std::ranges::copy(table.rows->value(), rows->value().begin());
+    const std::vector<StateTensor> before = table.optimizer->state();
+    const std::vector<StateTensor> after = optimizer->state();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      std::ranges::copy(before[i].values, after[i].values.begin());
+    }
+    table.rows = std::move(rows);
+    table.optimizer = std::move(optimizer);
+  }
+  begin_row(table.spec, static_cast<std::size_t>(id), table.at(place));
+  table.places.emplace(id, place);
+  return place;
+}
+
 std::size_t Variables::size() const {
   std::size_t size = size_;
-  for (const auto& table : tables_) size += table->value().size();
+  for (const Table& table : tables_) size += table.rows->value().size();
   return size;
 }
 
@@ -138,8 +178,11 @@ bool Variables::rows_of(std::span<const std::int64_t> ids, std::vector<TableRows
     const auto count = static_cast<std::size_t>(ids[1]);
     if (table >= tables_.size() || count > ids.size() - 2) return false;
     const auto these = ids.subspan(2, count);
-    const auto there = static_cast<std::int64_t>(tables_[table]->shape()[0]);
-    if (!std::ranges::all_of(these, [&](auto id) { return id >= 0 && id < there; })) return false;
+    const TableSpec& spec = tables_[table].spec;
+    const auto holds = [&spec](std::int64_t id) {
+      return id >= 0 && (spec.grows || static_cast<std::size_t>(id) < spec.rows);
+    };
+    if (!std::ranges::all_of(these, holds)) return false;
     if (rows != nullptr) rows->push_back({table, these});
     ids = ids.subspan(2 + count);
   }
@@ -150,7 +193,7 @@ bool Variables::fits(std::span<const std::int64_t> ids, std::size_t floats) cons
   std::vector<TableRows> rows;
   if (!rows_of(ids, &rows)) return false;
   std::size_t wanted = size_;
-  for (const TableRows& one : rows) wanted += one.rows.size() * tables_[one.table]->shape()[1];
+  for (const TableRows& one : rows) wanted += one.rows.size() * tables_[one.table].spec.width;
   return floats == wanted;
 }
 
@@ -268,7 +311,7 @@ void Variables::update_rows(std::span<const Message* const> pushes, double weigh
     reader.each(size_, [](auto) {});
     std::vector<float> from;
     for (const TableRows& one : rows) {
-      const std::size_t width = tables_[one.table]->shape()[1];
+      const std::size_t width = tables_[one.table].spec.width;
       for (const std::int64_t id : one.rows) {
         auto& sum = sums[one.table].try_emplace(id, width, 0.0F).first->second;
         from.resize(width);
@@ -277,14 +320,20 @@ void Variables::update_rows(std::span<const Message* const> pushes, double weigh
       }
     }
   }
-  for (std::size_t table = 0; table < tables_.size(); ++table) {
-    std::vector<std::int64_t> ids;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    Table& table = tables_[i];
+    std::vector<std::int64_t> places;
     std::vector<float> gradients;
-    for (const auto& [id, sum] : sums[table]) {
-      ids.push_back(id);
+    for (const auto& [id, sum] : sums[i]) {
+      const std::size_t place = place_for(table, id);
+      if (table.rule) {
+        table.rule(table.at(place), sum, rate);
+        continue;
+      }
+      places.push_back(static_cast<std::int64_t>(place));
       gradients.insert(gradients.end(), sum.begin(), sum.end());
     }
-    sparse_[table]->step_rows(ids, gradients, rate);
+    table.optimizer->step_rows(places, gradients, rate);
   }
 }
 
@@ -299,11 +348,16 @@ Floats Variables::values(std::span<const std::int64_t> ids) {
   std::vector<TableRows> rows;
   (void)rows_of(ids, &rows);  // they fit
   for (const TableRows& one : rows) {
-    const std::size_t width = tables_[one.table]->shape()[1];
+    const Table& table = tables_[one.table];
     for (const std::int64_t id : one.rows) {
-      const auto row =
-          tables_[one.table]->value().subspan(static_cast<std::size_t>(id) * width, width);
-      numbers.insert(numbers.end(), row.begin(), row.end());
+      const std::size_t before = numbers.size();
+      numbers.resize(before + table.spec.width);
+      const auto to = std::span(numbers).subspan(before);
+      if (const auto place = table.place_of(id)) {
+        std::ranges::copy(table.at(*place), to.begin());
+      } else {
+        begin_row(table.spec, static_cast<std::size_t>(id), to);
+      }
     }
   }
   floats.add(Floats::of(std::move(numbers)));
@@ -314,10 +368,14 @@ std::vector<StateTensor> Variables::state() {
   std::vector<StateTensor> all;
   all.reserve(parameters_.size() + tables_.size());
   for (const auto& one : parameters_) all.push_back({one->name(), one->shape(), one->value()});
-  for (const auto& one : tables_) all.push_back({one->name(), one->shape(), one->value()});
+  for (const Table& one : tables_) {
+    if (one.spec.grows) continue;
+    all.push_back({one.spec.name, one.rows->shape(), one.rows->value()});
+  }
   for (const StateTensor& one : dense_->state()) all.push_back(one);
-  for (const auto& optimizer : sparse_) {
-    for (const StateTensor& one : optimizer->state()) all.push_back(one);
+  for (const Table& one : tables_) {
+    if (one.spec.grows) continue;
+    for (const StateTensor& moment : one.optimizer->state()) all.push_back(moment);
   }
   return all;
 }

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +27,7 @@ struct VariableSpec {
 
 // A table of rows of `width` numbers: only the rows that a step uses travel. First values are
 // uniform from -scale to scale, by the seed and the row's number in the whole table.
+// One that grows has a row for every number from 0, which its first push makes.
 struct TableSpec {
   std::string name;
   std::size_t rows = 0;  // here
@@ -33,6 +36,8 @@ struct TableSpec {
   std::uint64_t seed = 1;
   std::size_t first = 0;  // row i here is row first + i * stride of the whole table
   std::size_t stride = 1;
+  bool grows = false;  // `rows` is then not used
+  std::string rule{};  // of RowRules; empty: the optimiser
 };
 
 // The text of kCreate. Its floats are the values of the variables or, with `whole`, all of state()
@@ -61,8 +66,8 @@ struct TableRows {
 // Thread safety: belongs to one thread.
 class Variables {
  public:
-  // Throws TrainerError if the floats do not fit the specs.
-  Variables(const VariableSpecs& specs, const Floats& floats);
+  // Throws TrainerError if the floats do not fit the specs, and for a rule that is not there.
+  Variables(const VariableSpecs& specs, const Floats& floats, const RowRules& rules = {});
 
   // Whether the ids name rows of these tables and, for a push, belong to so many floats.
   [[nodiscard]] bool fits(std::span<const std::int64_t> ids, std::size_t floats) const;
@@ -79,7 +84,8 @@ class Variables {
   // The variables, not copied, and the rows. An update does not change numbers that are still
   // referred to.
   [[nodiscard]] Floats values(std::span<const std::int64_t> ids);
-  // All numbers: values and tables, then each kind of moments, in this order.
+  // All numbers but those of tables that grow: values and tables, then each kind of moments, in
+  // this order.
   [[nodiscard]] std::vector<StateTensor> state();
   [[nodiscard]] Floats whole();
 
@@ -90,6 +96,21 @@ class Variables {
   [[nodiscard]] std::uint64_t version() const noexcept { return dense_->steps(); }
 
  private:
+  struct Table {
+    TableSpec spec;
+    std::unique_ptr<Parameter> rows;  // of one that grows: more than are used
+    std::unique_ptr<UpdateRule> optimizer;
+    RowRule rule;
+    std::map<std::int64_t, std::size_t> places{};  // of the rows of one that grows
+
+    [[nodiscard]] std::span<float> at(std::size_t place) const {
+      return rows->value().subspan(place * spec.width, spec.width);
+    }
+    [[nodiscard]] std::optional<std::size_t> place_of(std::int64_t id) const;
+  };
+
+  void add_table(const TableSpec& spec, const VariableSpecs& specs, const RowRules& rules);
+  std::size_t place_for(Table& table, std::int64_t id) const;
   [[nodiscard]] bool rows_of(std::span<const std::int64_t> ids, std::vector<TableRows>* rows) const;
   void average(std::span<const Message* const> pushes, double weight);
   void make_room();
@@ -98,11 +119,11 @@ class Variables {
   void update_rows(std::span<const Message* const> pushes, double weight, double rate);
 
   std::vector<std::unique_ptr<Parameter>> parameters_;
-  std::vector<std::unique_ptr<Parameter>> tables_;
+  std::vector<Table> tables_;
+  RuleOptions optimizer_;
   std::unique_ptr<UpdateRule> dense_;
-  std::vector<std::unique_ptr<UpdateRule>> sparse_;  // one for each table
-  std::size_t size_ = 0;                             // of all variables
-  std::size_t learned_ = 0;                          // of all but statistics
+  std::size_t size_ = 0;     // of all variables
+  std::size_t learned_ = 0;  // of all but statistics
   bool rounds_ = false;
   double clip_ = 0.0;
   std::vector<float> average_;  // of a round's pushes

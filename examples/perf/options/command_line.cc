@@ -90,7 +90,7 @@ FlagValue places(Options& options) {
 
 FlagValue contenders(std::vector<std::string>& target) {
   const auto read = [&target](const std::string& given) {
-    static const std::array<std::string, 4> kKnown{"mpi", "mpi-best", "memcpy", "line"};
+    static const std::array<std::string, 5> kKnown{"mpi", "mpi-best", "memcpy", "floor", "line"};
     target.clear();
     std::istringstream stream(given);
     for (std::string each; std::getline(stream, each, ',');) {
@@ -99,7 +99,7 @@ FlagValue contenders(std::vector<std::string>& target) {
     }
     return true;
   };
-  return {"", read, "mpi, mpi-best, memcpy and line, with commas between them"};
+  return {"", read, "mpi, mpi-best, memcpy, floor and line, with commas between them"};
 }
 
 void add_what(FlagTable& table, Options& options) {
@@ -144,8 +144,8 @@ void add_how(FlagTable& table, Options& options) {
   table.add({
       {"against", contenders(options.against),
        "measure these in the same run too: mpi (as it comes), mpi-best (OpenMPI's segmented ring, "
-       "256 KiB), memcpy (every rank copies as much memory), line (TCP alone carries what every "
-       "host must send and receive)"},
+       "256 KiB), memcpy (every rank copies as much memory), floor (bare flags in shared memory, "
+       "f32 sums of up to 64 KiB), line (TCP alone carries what every host must send and receive)"},
       {"repetitions", whole(options.repetitions, 1, 1'000),
        "samples of each contender, in turns; ratios are medians over them"},
       {"json", text(options.json), "write everything to this file (- is standard output)"},

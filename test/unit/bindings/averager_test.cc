@@ -85,6 +85,34 @@ TEST(GradientAverager, StartsABucketThatIsFull) {
   });
 }
 
+// They go in few batches, and are summed where they lie.
+TEST(GradientAverager, GradientsSideBySideOnTheBoardAreNotCopied) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    constexpr std::size_t kGradients = 4;
+    constexpr std::size_t kElements = 20'000;
+    std::vector<float, ronde::allocator<float>> all(kGradients * kElements,
+                                                    ronde::allocator<float>(engine));
+    ronde::AveragerOptions options;
+    options.bucket_bytes = all.size() * sizeof(float);
+    ronde::GradientAverager averager(engine, ronde::sum, {}, options);
+    std::vector<ronde::GradientAverager::Id> ids;
+    for (std::size_t i = 0; i < kGradients; ++i) {
+      ids.push_back(averager.add("weight " + std::to_string(i),
+                                 std::span(all).subspan(i * kElements, kElements)));
+    }
+    for (int step = 0; step < 3; ++step) {
+      const ronde_statistics before = engine.statistics();
+      std::fill(all.begin(), all.end(), static_cast<float>(engine.rank() + 1));
+      for (const auto id : ids) averager.ready(id);
+      averager.wait();
+      EXPECT_THAT(all, Each(3.0F));
+      const ronde_statistics after = engine.statistics();
+      EXPECT_EQ(after.in_place_bytes - before.in_place_bytes, all.size() * sizeof(float));
+      EXPECT_LE(after.batches - before.batches, kGradients);
+    }
+  });
+}
+
 TEST(GradientAverager, HoldsNothingBackWithoutABucket) {
   on_ranks(2, [](ronde::Engine& engine) {
     Gradient gradient(1, 1.0F);

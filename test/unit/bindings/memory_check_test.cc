@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -89,9 +90,9 @@ TEST_F(MemoryCheck, OfNumbersSaysTheSameInCAndInCpp) {
     const std::string told = "'x': rank 1 submitted nan at element 3 of 10, and RONDE_CHECK=finite";
     EXPECT_THAT(in_c, HasSubstr(told));
     EXPECT_THAT(thrown_by([&] { sum.run(); }), HasSubstr("rank 1 submitted nan at element 3"));
-    data[3] = 1.0F;
+    std::ranges::fill(data, 1.0F);
     sum.run();
-    EXPECT_THAT(data, Each(FloatEq(engine.rank() == 1 ? 3.0F : 2.0F)));
+    EXPECT_THAT(data, Each(FloatEq(2.0F)));
   });
 }
 

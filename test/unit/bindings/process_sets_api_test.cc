@@ -107,13 +107,15 @@ TEST(ProcessSetsApi, RefuseNullArguments) {
   on_ranks(1, [](ronde::Engine& engine) {
     ronde_engine* set = nullptr;
     const int32_t rank = 0;
-    EXPECT_EQ(ronde_engine_subset(nullptr, &rank, 1, "x", nullptr, 0, &set, nullptr),
+    EXPECT_EQ(ronde_engine_subset(nullptr, &rank, 1, "x", 0, nullptr, 0, &set, nullptr),
               RONDE_INVALID_ARGUMENT);
-    EXPECT_EQ(ronde_engine_subset(engine.get(), nullptr, 1, "x", nullptr, 0, &set, nullptr),
+    EXPECT_EQ(ronde_engine_subset(engine.get(), nullptr, 1, "x", 0, nullptr, 0, &set, nullptr),
               RONDE_INVALID_ARGUMENT);
-    EXPECT_EQ(ronde_engine_subset(engine.get(), &rank, 1, nullptr, nullptr, 0, &set, nullptr),
+    EXPECT_EQ(ronde_engine_subset(engine.get(), &rank, 1, nullptr, 0, nullptr, 0, &set, nullptr),
               RONDE_INVALID_ARGUMENT);
-    EXPECT_EQ(ronde_engine_subset(engine.get(), &rank, 1, "x", nullptr, 0, nullptr, nullptr),
+    EXPECT_EQ(ronde_engine_subset(engine.get(), &rank, 1, "x", 0, nullptr, 0, nullptr, nullptr),
+              RONDE_INVALID_ARGUMENT);
+    EXPECT_EQ(ronde_engine_subset(engine.get(), &rank, 1, "x", -1, nullptr, 0, &set, nullptr),
               RONDE_INVALID_ARGUMENT);
     EXPECT_EQ(ronde_engine_split(engine.get(), 0, nullptr, nullptr, 0, &set, nullptr),
               RONDE_INVALID_ARGUMENT);

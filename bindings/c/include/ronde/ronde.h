@@ -94,6 +94,7 @@ typedef struct ronde_error ronde_error;
 typedef struct ronde_local_job ronde_local_job;
 typedef struct ronde_buffer ronde_buffer;
 typedef struct ronde_prepared ronde_prepared;
+typedef struct ronde_line ronde_line;
 
 typedef enum ronde_status {
   RONDE_OK = 0,
@@ -802,7 +803,8 @@ RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);
  *
  * Every rank runs it equally often. Its order against other operations is free between start and
  * wait. A rank that does not come is named after RONDE_STALL_WARNING_SECONDS, and fails the job
- * after RONDE_STALL_FAILURE_SECONDS. A prepared operation belongs to one thread at a time, and may
+ * after RONDE_STALL_FAILURE_SECONDS. One that joins ends those in lines for all ranks
+ * (RONDE_MISMATCH, with its number). A prepared operation belongs to one thread at a time, and may
  * outlive its engine, when all calls return RONDE_CLOSED. */
 
 /* The rows of ronde_operation_info, by name. */
@@ -841,6 +843,48 @@ RONDE_API ronde_status ronde_prepared_output(const ronde_prepared* prepared, con
 /* Frees the operation; no call may be in flight. NULL is fine. Never fails. */
 RONDE_API void ronde_prepared_release(ronde_prepared* prepared);
 
+/* ---- open lines ----
+ * A line is where the ranks of one host meet for small blocking calls whose form may differ from
+ * one to the next, as those of an MPI communicator do: nothing is agreed before, and each rank
+ * shows the others what it calls. Results have the bits of the ordinary operations, and the calls
+ * count in no statistics. A line belongs to one thread at a time. */
+
+/* The most that a rank gives in a call. */
+#define RONDE_LINE_BYTES 4096
+
+typedef struct ronde_line_call {
+  size_t struct_size;
+  /* Everything about the call that all ranks must have alike, so that calls that differ have other
+   * numbers. */
+  uint64_t form;
+  int32_t operation; /* RONDE_ALLREDUCE, RONDE_BROADCAST or RONDE_BARRIER */
+  int32_t dtype;     /* a ronde_dtype */
+  int32_t op;        /* a ronde_op */
+  int32_t root;
+  int64_t elements;
+  const void* input; /* may be the output */
+  void* output;
+} ronde_line_call;
+
+/* Opens a line; every rank calls it, and waits. *line becomes NULL where there is none: over
+ * several hosts, in a process set, and where the board has no room. Release it with
+ * ronde_line_release.
+ * Returns: submit codes, work codes. */
+RONDE_API ronde_status ronde_line_open(ronde_engine* engine, const char* name, ronde_line** line,
+                                       ronde_error** error);
+/* Begins a call, for which the input is read. Where it is refused this rank may make another one
+ * in its place.
+ * Returns: argument codes, submit codes; RONDE_INVALID_ARGUMENT: the call before has not ended. */
+RONDE_API ronde_status ronde_line_start(ronde_line* line, const ronde_line_call* call,
+                                        ronde_error** error);
+/* Waits at most timeout_ns nanoseconds. *met becomes 1 where all ranks have made equal calls: the
+ * output is written. 2: the forms differ, on all ranks; nothing is written. 0: not all are here.
+ * Returns: argument codes, work codes; RONDE_INVALID_ARGUMENT: there is no call. */
+RONDE_API ronde_status ronde_line_wait_for(ronde_line* line, int64_t timeout_ns, int32_t* met,
+                                           ronde_error** error);
+/* Frees the line; no call may be in flight. NULL is fine. Never fails. */
+RONDE_API void ronde_line_release(ronde_line* line);
+
 /* ---- process sets ----
  * A process set is an engine of some ranks of another one, numbered anew in ascending order. All
  * operations are possible in it, under names of its own (a name may be in flight in several sets at
@@ -851,7 +895,7 @@ RONDE_API void ronde_prepared_release(ronde_prepared* prepared);
  *
  *   int32_t ranks[2] = {0, 2};
  *   ronde_engine* set = NULL;
- *   status = ronde_engine_subset(engine, ranks, 2, "tensor parallel", NULL, 0, &set, &error);
+ *   status = ronde_engine_subset(engine, ranks, 2, "tensor parallel", 0, NULL, 0, &set, &error);
  *   ...                                      (on rank 1: an engine of size 0)
  *   ronde_engine_close(set, NULL);
  *
@@ -864,16 +908,19 @@ RONDE_API void ronde_prepared_release(ronde_prepared* prepared);
  * several sets in any order from several threads, not in one. A rank that is not among them may
  * call it too: it waits for nobody, and gets an engine whose size is 0 and whose rank is -1, which
  * refuses every operation (RONDE_INVALID_ARGUMENT). Sets of one name that have a rank in common are
- * not open at once. file, line: the place of the call in the caller's source, for errors; may be
- * NULL. Returns: argument codes; RONDE_INVALID_ARGUMENT: no ranks, one that is not there or there
- * twice, no name; RONDE_DUPLICATE_NAME: this rank has one of that name; RONDE_MISMATCH: the ranks
- * gave different ranks; RONDE_DEADLINE: one did not come within RONDE_STALL_FAILURE_SECONDS (a
+ * not open at once. deadline_ns: how long the others may take from the call on; 0:
+ * RONDE_STALL_FAILURE_SECONDS; the first of the ranks' deadlines counts. file, line: the place of
+ * the call in the caller's source, for errors; may be NULL.
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: no ranks, one that is not there or there twice,
+ * no name, a deadline below 0; RONDE_DUPLICATE_NAME: this rank has one of that name;
+ * RONDE_MISMATCH: the ranks gave different ranks; RONDE_DEADLINE: one did not come in time (a
  * warning comes as for a tensor); RONDE_CLOSED: one has closed its engine; RONDE_OUT_OF_MEMORY: no
  * room left of RONDE_BUFFER_BYTES; RONDE_UNSUPPORTED: 1,023 sets are open, or more than the tags of
  * the transport can tell apart; the job's failure. */
 RONDE_API ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* ranks,
-                                           int32_t count, const char* name, const char* file,
-                                           int32_t line, ronde_engine** set, ronde_error** error);
+                                           int32_t count, const char* name, int64_t deadline_ns,
+                                           const char* file, int32_t line, ronde_engine** set,
+                                           ronde_error** error);
 /* Every rank of the engine calls it: those of one color get the process set "<name>.<color>", and
  * those of a color below 0 an engine of size 0.
  * Returns: as ronde_engine_subset; submit codes, work codes. */

@@ -4,6 +4,7 @@
 
 #include <ronde/ronde.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -335,12 +336,14 @@ class Engine : public detail::MessageCalls<Engine> {
   // all about it. Every one of them calls it and waits for the others. On other ranks it returns
   // at once, an Engine of size 0 that refuses every operation by name.
   //   ronde::Engine pair = engine.subset({0, 2}, "pair");
+  // deadline: how long the others may take; 0: RONDE_STALL_FAILURE_SECONDS.
   [[nodiscard]] Engine subset(const std::vector<int>& ranks, const std::string& name,
+                              std::chrono::nanoseconds deadline = {},
                               std::source_location where = std::source_location::current()) {
     ronde_engine* set = nullptr;
     detail::ErrorSlot error;
     error.throw_if(ronde_engine_subset(get(), ranks.data(), static_cast<std::int32_t>(ranks.size()),
-                                       name.c_str(), where.file_name(),
+                                       name.c_str(), deadline.count(), where.file_name(),
                                        static_cast<std::int32_t>(where.line()), &set, &error));
     return Engine(set);
   }

@@ -44,7 +44,7 @@ class GroupCore:
         if parent is None:
             self._engine = meet(ours, rank, size, timeout, self._label)
         else:
-            self._engine = parent.engine.subset(parent.ranks, self._label)
+            self._engine = parent.engine.subset(parent.ranks, self._label, self._timeout)
         self._shared = Shared(self._engine, Completions(), Health(), RollCall(ours, rank, size))
         self._order = threading.Lock()  # an operation's number and its submission
         self._count = 0

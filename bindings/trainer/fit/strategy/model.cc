@@ -81,6 +81,7 @@ class Model::Copy final : public Learner {
   [[nodiscard]] std::vector<std::string> unused() const override;
   [[nodiscard]] LearnerTimes times() const override;
   [[nodiscard]] GradientPath& path() noexcept override { return optimizer_->path(); }
+  void end_epoch() override { optimizer_->end_epoch(); }
 
  private:
   void take_step(const StepBatch& batch, std::uint64_t epoch);
@@ -132,7 +133,9 @@ void Model::Copy::take_step(const StepBatch& batch, std::uint64_t epoch) {
   // Its place in the data, which a rank that has left out a batch knows too; readable in errors,
   // and above any number of steps in an epoch.
   constexpr std::uint64_t kEpoch = 1'000'000'000;
-  optimizer_->begin_step(epoch * kEpoch + batch.step);
+  std::size_t samples = batch.failure.empty() ? 0 : 1;
+  for (const Batch& part : batch.parts) samples += part.size();
+  optimizer_->begin_step(epoch * kEpoch + batch.step, static_cast<double>(samples));
   std::string bad = batch.failure;
   int exit_code = bad.empty() ? kExitConfiguration : kExitFailure;
   for (const Batch& part : batch.parts) {

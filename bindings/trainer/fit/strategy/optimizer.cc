@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -18,10 +17,25 @@ namespace ronde::trainer {
 
 namespace {
 
+void require_local_steps(const OptimizerOptions& options, const Strategy& strategy) {
+  std::string wrong;
+  if (strategy.is_served() || strategy.shares_variables()) {
+    wrong = "its replicas share them in " + strategy.name() + ": use another strategy";
+  } else if (options.every == 0) {
+    wrong = "it is to be every 0 steps: use at least 1";
+  } else if (options.wire != Compression::kNone) {
+    wrong = "they are sent as f32: leave OptimizerOptions::wire (--wire) at f32";
+  }
+  if (wrong.empty()) return;
+  throw TrainerError("weights cannot be averaged (OptimizerOptions::average, --average): " + wrong,
+                     kExitConfiguration);
+}
+
 OptimizerOptions checked(OptimizerOptions options, const Strategy& strategy) {
   // Who is sent its batches is sent their rates, and cannot know how many steps there are.
   if (!strategy.reads_data()) options.schedule = {};
   static_cast<void>(learning_rate(options.schedule, 0));  // throws for a schedule that is wrong
+  if (options.average == Average::kWeights) require_local_steps(options, strategy);
   if (options.accumulate == 0) {
     throw TrainerError("a step accumulates 0 micro-batches: use at least 1");
   }
@@ -100,7 +114,8 @@ Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
       in_pass_(parameters_.size(), 0),
       check_every_(check_interval()) {
   // Alone on its host a rank copies in either case.
-  if (options_.gradients == Gradients::kBoard && here.engine().local_size() > 1) {
+  if (options_.gradients == Gradients::kBoard && options_.average == Average::kGradients &&
+      here.engine().local_size() > 1) {
     board_ = std::make_unique<Board>(here.engine(), parameters_);
     board_->place();
   }
@@ -108,7 +123,9 @@ Optimizer::Optimizer(const Model& model, const Network& copy, Replica& here,
     ids_.emplace(parameter, gradients_.size());
     gradients_.push_back(parameter->gradient().data());
   }
-  path_ = here.strategy().gradient_path(here, copy, rule_, options_);
+  path_ = options_.average == Average::kWeights
+              ? local_path(here.engine(), parameters_, options_.every)
+              : here.strategy().gradient_path(here, copy, rule_, options_);
   keep_statistics();
 }
 
@@ -142,10 +159,11 @@ void Optimizer::broadcast_state(int root) {
     broadcast(here_.engine(), "optimizer", rule_.state(), root);
   }
   for (Parameter* const parameter : parameters_) parameter->changed();
-  std::array<std::uint64_t, 2> counters{global_step_, rule_.steps()};
+  std::array<std::uint64_t, 3> counters{global_step_, rule_.steps(), steps_here_};
   here_.engine().broadcast_blocking("optimizer", counters, root);
   global_step_ = counters[0];
   rule_.set_steps(counters[1]);
+  steps_here_ = counters[2];  // so that all compare their replicas at the same one
   broadcast_statistics(root);
 }
 
@@ -187,7 +205,7 @@ void Optimizer::begin_pass() {
   if (passes_++ == 0) {
     samples_ = global_batch_ = 0;
     finite_ = true;
-    path_->begin_step(std::exchange(number_, std::nullopt));
+    path_->begin_step(std::exchange(number_, std::nullopt), weight_);
   }
   std::ranges::fill(in_pass_, std::uint8_t{0});
 }
@@ -247,20 +265,22 @@ StepResult Optimizer::step() {
   passes_ = 0;
   if (path_->is_served()) return push_and_pull();
   path_->end_step();
-  const auto begin = std::chrono::steady_clock::now();
+  // Its losses were divided by the batch of all ranks.
+  if (path_->is_local() && samples_ != 0 && global_batch_ > samples_) {
+    scale_gradients(static_cast<float>(global_batch_) / static_cast<float>(samples_));
+  }
+  const double begin = steady_seconds();
   StepResult result;
   result.norm = finite_norm();
   if (options_.clip_norm > 0.0 && result.norm > options_.clip_norm) {
     scale_gradients(clipping_factor(options_.clip_norm, result.norm));
   }
   result.learning_rate = learning_rate_now();
-  update(result.learning_rate);
+  if (finite_here_) update(result.learning_rate);
   keep_statistics();
   ++global_step_;
-  update_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (++steps_here_ == 1) require_samples_of_all_ranks();
-  if (steps_here_ == 1 || steps_here_ % check_every_ == 0) require_same_replicas();
+  update_seconds_ += steady_seconds() - begin;
+  if (path_->updated(samples_)) compare_ranks();
   return result;
 }
 
@@ -304,8 +324,31 @@ double Optimizer::finite_norm() {
     return norm_of_gradients();
   } catch (const NotFinite&) {
     put_statistics_back();
-    throw;
+    if (!path_->is_local()) throw;
+    // The others learn of it from the next average of the parameters.
+    finite_here_ = false;
+    std::ranges::fill(parameters_.front()->value().first(1), std::nanf(""));
+    return 0.0;
   }
+}
+
+// All replicas are equal.
+void Optimizer::compare_ranks() {
+  if (path_->is_local()) {
+    for (const Parameter* const parameter : parameters_) {
+      if (std::isfinite(sum_of_squares(parameter->value()))) continue;
+      throw NotFinite("the average of the ranks' " + parameter->name() +
+                          " is not finite after step " + std::to_string(global_step_) +
+                          ": use a smaller learning rate, or average more often",
+                      parameter->name());
+    }
+  }
+  if (++steps_here_ == 1) require_samples_of_all_ranks();
+  if (steps_here_ == 1 || steps_here_ % check_every_ == 0) require_same_replicas();
+}
+
+void Optimizer::end_epoch() {
+  if (path_->end_epoch()) compare_ranks();
 }
 
 void Optimizer::update(double rate) {
@@ -313,56 +356,6 @@ void Optimizer::update(double rate) {
   here_.engine().barrier_blocking("optimizer/read");  // nobody goes back over the values any more
   rule_.step(rate);
   here_.engine().barrier_blocking("optimizer/updated");
-}
-
-void Optimizer::require_samples_of_all_ranks() {
-  const std::array<std::uint64_t, 3> mine{samples_, global_batch_, check_every_};
-  const auto all = here_.engine().allgather_blocking("optimizer/samples", mine);
-  std::uint64_t samples = 0;
-  std::vector<std::string> shares;
-  std::vector<std::string> intervals;
-  bool right = true;
-  for (std::size_t at = 0; at < all.size(); at += mine.size()) samples += all[at];
-  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
-    right = right && (all[at + 1] == 0 || all[at + 1] == samples);
-    shares.push_back(std::to_string(all[at]) + " of " + std::to_string(all[at + 1]));
-    intervals.push_back(std::to_string(all[at + 2]) + " steps");
-  }
-  if (!right) {
-    throw AgreedError(
-        "the " + std::to_string(shares.size()) + " ranks have taken " + std::to_string(samples) +
-            " samples together in their first step, " + grouped_by_value(shares) +
-            ": call Dataset::shard(rank, ranks) on each rank, and divide each loss by "
-            "StepBatch::global_size",
-        0, kExitConfiguration);
-  }
-  if (std::ranges::count(intervals, intervals.front()) == std::ssize(intervals)) return;
-  throw AgreedError("the ranks are to be compared every " + grouped_by_value(intervals) +
-                        ": give RONDE_CHECK to all ranks, or to none",
-                    0, kExitConfiguration);
-}
-
-void Optimizer::require_same_replicas() {
-  if (here_.engine().size() == 1) return;
-  // Two counters, as floats by their bits, before the tensors.
-  std::array<std::uint64_t, 2> counts{global_step_, rule_.steps()};
-  std::array<float, 4> counters{};
-  std::memcpy(counters.data(), counts.data(), sizeof counts);
-  std::vector<StateTensor> tensors{{"the number of steps", {counters.size()}, counters}};
-  for (const Parameter* const parameter : parameters_) {
-    tensors.push_back({parameter->name(), parameter->shape(), parameter->value()});
-  }
-  for (StateTensor& one : rule_.state()) tensors.push_back(std::move(one));
-  for (const StateTensor& one : statistics_) {
-    if (one.of_all_ranks) tensors.push_back(one);
-  }
-  const std::string difference = difference_of(here_.engine(), tensors);
-  if (difference.empty()) return;
-  throw AgreedError("the ranks differ after step " + std::to_string(global_step_) + ": " +
-                        difference +
-                        ": call broadcast_state() before the first step, and write into tensors on "
-                        "all ranks alike; if a restart goes further, suspect a host's memory",
-                    0);
 }
 
 double Optimizer::norm_of_gradients() const {
@@ -394,6 +387,9 @@ std::string Optimizer::settings() const {
   std::string text = text_of(options_.schedule);
   if (options_.clip_norm != 0.0) text += "; clipped to " + number_text(options_.clip_norm);
   if (options_.wire == Compression::kF16) text += "; sent as f16";
+  if (options_.average == Average::kWeights) {
+    text += "; weights averaged every " + std::to_string(options_.every) + " steps";
+  }
   if (options_.wire == Compression::kBf16) text += "; sent as bf16";
   return text;
 }

@@ -116,14 +116,21 @@ class Optimizer {
   // Before the first backward() of a step, in every step or in none, where the program knows the
   // number of the step otherwise than by counting steps: by its batch. Ranks whose numbers differ,
   // since one has left out a step, all get an Error (RONDE_MISMATCH) from step(). fit() does
-  // it. Nothing is compared where replicas sum their gradients themselves (CrossDeviceOps).
-  void begin_step(std::uint64_t number) noexcept { number_ = number; }
+  // it, with the weight of this rank's gradients, which counts where its path averages by weights.
+  // Nothing is compared where replicas sum their gradients themselves (CrossDeviceOps).
+  void begin_step(std::uint64_t number, double weight = 1.0) noexcept {
+    number_ = number;
+    weight_ = weight;
+  }
 
   // Waits for the sums and updates the parameters, with the same result on every rank. A pass that
   // was not taken counts as one without samples; it is refused where statistics are of all ranks,
   // since the others wait for it in their forward pass. Throws NotFinite, and AgreedError where the
   // ranks are found to differ.
   StepResult step();
+
+  // Collective: the epoch is over. Weights that are averaged each so many steps are, now.
+  void end_epoch();
 
   // Collective, between steps: throws AgreedError on every rank that names the first tensor that
   // differs, the ranks by value, and the step.
@@ -169,6 +176,7 @@ class Optimizer {
   void end_pass();
   void require_every_pass(bool taken) const;
   void require_samples_of_all_ranks();
+  void compare_ranks();
   void submit(Id id);
   // Throws NotFinite.
   [[nodiscard]] double norm_of_gradients() const;
@@ -196,10 +204,12 @@ class Optimizer {
   std::uint64_t samples_ = 0;
   std::uint64_t global_batch_ = 0;  // what its losses were divided by; 0: they do not say
   bool finite_ = true;
+  bool finite_here_ = true;  // kWeights: this rank's numbers are still good
   const std::uint64_t check_every_;
   std::uint64_t steps_here_ = 0;
   std::uint64_t global_step_ = 0;
   std::optional<std::uint64_t> number_;  // of the step that begins
+  double weight_ = 1.0;                  // likewise
   double rate_factor_ = 1.0;
   double update_seconds_ = 0.0;
   bool is_served_ = false;  // the parameters are the servers'

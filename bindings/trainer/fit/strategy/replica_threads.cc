@@ -72,6 +72,7 @@ void ReplicaThreads::keep(bool agreed) noexcept {
 }
 
 void ReplicaThreads::call(std::size_t replica) noexcept {
+  const Pinned pinned(cores_.empty() ? Cores() : cores_[replica]);
   try {
     (*body_)(replica);
   } catch (const AgreedError&) {

@@ -9,7 +9,10 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "bindings/trainer/fit/strategy/pinning.h"
 
 namespace ronde::trainer {
 
@@ -26,6 +29,8 @@ class ReplicaThreads {
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
   ~ReplicaThreads();
 
+  // From the next run() on each replica's body runs on these cores; empty: on any.
+  void pin(std::vector<Cores> cores) { cores_ = std::move(cores); }
   // Returns once all replicas are done. Throws what the first of them (in time) has thrown, and
   // AgreedError only where none has thrown anything else; a replica that throws something else
   // calls `failed` at once, in the handler, on its thread, so that no other waits for it.
@@ -46,6 +51,7 @@ class ReplicaThreads {
   const Body* failed_ = nullptr;
   std::exception_ptr first_;
   bool first_is_agreed_ = false;
+  std::vector<Cores> cores_;  // by replica
   std::vector<std::thread> threads_;
 };
 

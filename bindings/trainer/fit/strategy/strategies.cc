@@ -26,14 +26,6 @@ namespace {
 const bool kHasSecret =
     std::getenv("RONDE_JOB_SECRET") != nullptr || std::getenv("RONDE_JOB_SECRET_FILE") != nullptr;
 
-// Devices are named as in the guides; those of a strategy are CPUs of this host.
-void require_cpu(const std::string& device) {
-  if (device == "cpu" || device.starts_with("/cpu:")) return;
-  throw TrainerError("there is no device \"" + device +
-                         "\" for a strategy, whose models lie in host memory: use cpu or /cpu:0",
-                     kExitConfiguration);
-}
-
 int threads_of(int threads, std::size_t replicas) {
   if (threads != 0) return threads;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / replicas));
@@ -60,11 +52,6 @@ std::function<Engine(std::size_t)> in_this_process(const std::string& name, std:
   }
   const auto job = std::make_shared<LocalJob>(static_cast<int>(replicas));
   return [job](std::size_t local) { return Engine(*job, static_cast<int>(local)); };
-}
-
-std::size_t count_of(const std::vector<std::string>& devices) {
-  for (const std::string& one : devices) require_cpu(one);
-  return devices.size();
 }
 
 // An environment variable, while an engine opens, which reads it then.
@@ -229,20 +216,25 @@ Default::Default() : Strategy({.name = "Default", .open = in_this_process("Defau
 
 OneDevice::OneDevice(const std::string& device, int threads)
     : Strategy({.name = "OneDevice(" + device + ")",
-                .replicas = count_of({device}),
                 .open = in_this_process("OneDevice", 1),
+                .cores = Cores::of_devices({device}),
                 .threads = threads_of(threads, 1)}) {}
 
 Mirrored::Mirrored(std::size_t replicas, CrossDeviceOps cross_device, int threads)
+    : Mirrored(replicas, {}, std::move(cross_device), threads) {}
+
+Mirrored::Mirrored(std::size_t replicas, std::vector<Cores> cores, CrossDeviceOps cross_device,
+                   int threads)
     : Strategy({.name = counted("Mirrored", replicas),
                 .replicas = replicas,
                 .open = in_this_process(counted("Mirrored", replicas), replicas),
+                .cores = std::move(cores),
                 .threads = threads_of(threads, replicas),
                 .cross_device = std::move(cross_device)}) {}
 
 Mirrored::Mirrored(const std::vector<std::string>& devices, CrossDeviceOps cross_device,
                    int threads)
-    : Mirrored(count_of(devices), std::move(cross_device), threads) {}
+    : Mirrored(devices.size(), Cores::of_devices(devices), std::move(cross_device), threads) {}
 
 MultiWorkerMirrored::MultiWorkerMirrored(const MultiWorkerOptions& options)
     : Strategy({.name = "MultiWorkerMirrored",

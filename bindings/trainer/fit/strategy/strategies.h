@@ -27,8 +27,8 @@ class Default final : public Strategy {
   Default();
 };
 
-// One replica, on a device that is named: "cpu" or "/cpu:0". The name pins nothing: the kernel
-// chooses the core.
+// One replica, on a device that is named: "/cpu:1" is the second core that this process may use, to
+// which the replica is pinned; "cpu" leaves the choice to the kernel.
 class OneDevice final : public Strategy {
  public:
   explicit OneDevice(const std::string& device, int threads = 1);
@@ -40,11 +40,14 @@ class Mirrored final : public Strategy {
  public:
   // At most 64. `threads`: of each replica's kernels; 0: the cores divided by the replicas.
   explicit Mirrored(std::size_t replicas, CrossDeviceOps cross_device = {}, int threads = 1);
-  // As many replicas as there are names of CPUs of this host: {"/cpu:0", "/cpu:1"}. Only their
-  // number counts: no replica is pinned to a core, and a number or name that no core has is not
-  // refused.
+  // A replica on each of these devices, pinned as OneDevice's is: {"/cpu:0", "/cpu:1"}. Throws
+  // TrainerError for a core that there is not.
   explicit Mirrored(const std::vector<std::string>& devices, CrossDeviceOps cross_device = {},
                     int threads = 1);
+
+ private:
+  Mirrored(std::size_t replicas, std::vector<Cores> cores, CrossDeviceOps cross_device,
+           int threads);
 };
 
 struct MultiWorkerOptions {

@@ -66,8 +66,14 @@ Dataset Replica::shard_to_score(const Dataset& data) const {
 }
 
 Dataset Replica::shard(const Dataset& data, std::size_t parts) const {
-  const std::size_t replicas = strategy_.num_replicas_in_sync();
+  const bool own = data.is_own() && strategy_.processes() > 1;
+  const std::size_t replicas = own ? strategy_.local_replicas() : strategy_.num_replicas_in_sync();
   try {
+    if (data.is_own() && strategy_.is_served()) {
+      throw TrainerError(strategy_.name() +
+                         " gives each worker its share of one data set: leave Dataset::own() out");
+    }
+    if (own && strategy_.reads_data()) return data.shard(local_, replicas, parts).alone();
     if (strategy_.reads_data() && data.samples().value_or(replicas) < replicas) {
       throw TrainerError("the data set has " + std::to_string(*data.samples()) + " samples, and " +
                          strategy_.name() + " has " + std::to_string(replicas) +
@@ -128,6 +134,7 @@ Strategy::Strategy(Parts parts)
       },
       [](std::size_t /*local*/) {});
   parts_.open = nullptr;
+  threads_.pin(parts_.cores);  // from now on, so that the engine's own threads are free
   size_ = static_cast<std::size_t>(replicas_.front()->engine().size());
 }
 

@@ -179,6 +179,7 @@ class Strategy {
     std::string name;
     std::size_t replicas = 1;                         // of this process
     std::function<Engine(std::size_t replica)> open;  // on its thread; kept no longer
+    std::vector<Cores> cores{};                       // of each replica; empty: any
     int threads = 1;                                  // of each replica's kernels
     bool shares_variables = false;
     CrossDeviceOps cross_device{};  // empty: the engines sum

@@ -5,6 +5,7 @@
 
 #include "bindings/trainer/server/coordinator/coordinator.h"
 #include "bindings/trainer/server/parameter_server.h"
+#include "bindings/trainer/server/store/store.h"
 #include "bindings/trainer/server/strategy/settings.h"
 #include "bindings/trainer/server/strategy/strategy.h"
 #include "bindings/trainer/server/tasks.h"

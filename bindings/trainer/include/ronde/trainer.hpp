@@ -11,6 +11,7 @@
 #include "bindings/trainer/data/dataset.h"
 #include "bindings/trainer/data/fashion_mnist.h"
 #include "bindings/trainer/data/images.h"
+#include "bindings/trainer/data/pictures.h"
 #include "bindings/trainer/fit/agreement.h"
 #include "bindings/trainer/fit/fit.h"
 #include "bindings/trainer/fit/metrics.h"

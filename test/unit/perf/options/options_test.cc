@@ -99,7 +99,8 @@ TEST(Options, RefuseWhatIsNotValid) {
   EXPECT_THAT(error_of({"--operation", "model"}), HasSubstr("one of: allreduce"));
   EXPECT_THAT(error_of({"--model", "alexnet"}), HasSubstr("one of: resnet50"));
   EXPECT_THAT(error_of({"--place", "here"}), HasSubstr("in, out or both"));
-  EXPECT_THAT(error_of({"--against", "mpi,gloo"}), HasSubstr("mpi, mpi-best, memcpy and line"));
+  EXPECT_THAT(error_of({"--against", "mpi,gloo"}),
+              HasSubstr("mpi, mpi-best, memcpy, floor and line"));
   EXPECT_THAT(error_of({"--timeout", "0"}), HasSubstr("seconds from 1"));
   EXPECT_THAT(error_of({"--timeout", "nan"}), HasSubstr("seconds from 1"));
   EXPECT_THAT(error_of({"--json", "-", "--csv", "-"}), HasSubstr("standard output"));
@@ -140,7 +141,7 @@ TEST(Options, ADeviceTakesWhatItCanDo) {
   EXPECT_EQ(parse({}).device, "cpu");
   EXPECT_EQ(parse({"--device", "cuda", "--against", "memcpy", "--model", "gpt2"}).device, "cuda");
   EXPECT_THAT(error_of({"--device", "tpu"}), HasSubstr("--device tpu is not valid"));
-  for (const char* each : {"mpi", "mpi-best", "line"}) {
+  for (const char* each : {"mpi", "mpi-best", "floor", "line"}) {
     EXPECT_THAT(error_of({"--device", "cuda", "--against", each}), HasSubstr("in host memory"));
   }
   EXPECT_THAT(error_of({"--device", "cuda", "--buffer", "1"}), HasSubstr("--buffer 1"));

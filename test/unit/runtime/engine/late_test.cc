@@ -3,6 +3,7 @@
 // waits for another one is not.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -76,7 +77,8 @@ TEST(LateRanks, ADelayInOneRanksBackwardIsNamedInEachStep) {
 
 // Rank 1 needs what rank 0 makes, which takes long; so both come late, and rank 1 last.
 TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
-  testing::run_job(3, on_hosts({0, 0, 0}), [](int rank, Engine& engine) {
+  std::atomic<int> submitted{-1};  // the step of rank 0
+  testing::run_job(3, on_hosts({0, 0, 0}), [&](int rank, Engine& engine) {
     const auto set = engine.subset({0, 1}, "stage").value();
     std::vector<float> data(100, 1.0F);
     for (int step = 0; step <= kSteps; ++step) {
@@ -85,8 +87,9 @@ TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
         const auto staged = set->submit(allreduce_of("activations", data)).value();
         ASSERT_TRUE(set->wait(*staged).ok());
       }
-      if (rank == 1 && step > 0) std::this_thread::sleep_for(kLate);
+      while (rank == 1 && submitted < step) std::this_thread::yield();
       const auto work = engine.submit(allreduce_of("gradient", data)).value();
+      if (rank == 0) submitted = step;
       ASSERT_TRUE(engine.wait(*work).ok());
     }
     if (rank != 0) return;

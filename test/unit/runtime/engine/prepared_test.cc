@@ -243,6 +243,45 @@ TEST(PreparedOperations, EndAfterTheOthersHaveClosedTheirEngines) {
   });
 }
 
+// The rank may wait in a line, asleep or not, or come to it later.
+TEST(PreparedOperations, EndByNameWhereARankJoins) {
+  for (const int pause_ms : {0, 30}) {
+    with_engines(3, [&](int rank, const testing::EnginePtr& engine) {
+      std::vector<float> data{1.0F};
+      const auto made = prepare(engine, prepared_sum("loss", data));
+      expect_ok(made->run());
+      if (rank == 2) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+        const auto joined = engine->join(true);
+        ASSERT_TRUE(joined.ok());
+        expect_ok(engine->wait(**joined));
+      } else {
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2 * pause_ms));
+        const base::Status ended = made->run();
+        if (made->has_lines()) {
+          EXPECT_THAT(ended.message(), HasSubstr("prepared 'loss' has ended: rank 2 has joined"));
+          EXPECT_EQ(ended.rank(), 2);
+        } else {
+          expect_ok(ended);  // the ordinary operation goes on without it
+        }
+        const auto work = engine->submit(prepared_sum("ordinary", data));
+        ASSERT_TRUE(work.ok());
+        expect_ok(engine->wait(**work));
+        const auto joined = engine->join(true);
+        ASSERT_TRUE(joined.ok());
+        expect_ok(engine->wait(**joined));
+      }
+      if (made->has_lines()) {
+        EXPECT_THAT(made->run().message(), HasSubstr("has joined, and runs nothing"));
+      }
+      data[0] = 1.0F;
+      const auto again = prepare(engine, prepared_sum("loss", data));
+      expect_ok(again->run());
+      EXPECT_EQ(data[0], 3.0F);
+    });
+  }
+}
+
 TEST(PreparedOperations, FailWithTheJobWhereARankStaysAway) {
   testing::EngineOptions options;
   options.environment = {"RONDE_STALL_WARNING_SECONDS=0.05", "RONDE_STALL_FAILURE_SECONDS=0.3"};

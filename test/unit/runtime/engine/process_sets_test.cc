@@ -251,6 +251,19 @@ TEST(ProcessSets, ForWhichARankNeverComesAreReportedAndRefused) {
               HasSubstr("process set 'tp' of ranks 0-2 has waited "));
 }
 
+TEST(ProcessSets, WaitNoLongerForARankThanTheCallSays) {
+  std::atomic<bool> refused{false};
+  run_job(2, [&](int rank, Engine& engine) {
+    if (rank == 0) {
+      const auto set = engine.subset({0, 1}, "tp", "", std::chrono::milliseconds(50));
+      EXPECT_EQ(set.status().code(), Code::kDeadline) << set.status().message();
+      refused.store(true);
+    }
+    while (!refused.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_NE(set_of(engine, {0, 1}, "tp"), nullptr);
+  });
+}
+
 TEST(ProcessSets, ThatWaitForARankThatClosesAreRefused) {
   run_job(2, [](int rank, Engine& engine) {
     if (rank == 1) return;

@@ -92,8 +92,9 @@ inline Announcement random_announcement(std::mt19937_64& random) {
     case 1:
       return ClosingAnnouncement{draw(random, 0, 1) == 1, StepNumber::of_word(random())};
     case 2:
-      return SetAnnouncement{random_text(random), random_ranks(random), random_text(random),
-                             draw(random, -1, 1'000'000'000), random_text(random)};
+      return SetAnnouncement{random_text(random), random_ranks(random),
+                             random_text(random), draw(random, -1, 1'000'000'000),
+                             random_text(random), draw(random, 0, 1'000'000'000)};
     case 3:
       return SetEndedAnnouncement{static_cast<std::int32_t>(draw(random, -1, 100))};
     case 4: {

@@ -93,6 +93,27 @@ TEST_F(SetAgreementTest, WhatIsLateIsReportedOnceAndThenRefused) {
   EXPECT_EQ(agreement_.due(), base::kNever);
 }
 
+TEST_F(SetAgreementTest, TheFirstDeadlineOfThoseThatHaveAskedCounts) {
+  const auto ask_within = [&](std::int32_t rank, seconds deadline) {
+    agreement_.on_announcement(
+        rank, {"tp", {0, 1, 2}, "", -1, "", base::Nanoseconds(deadline).count()}, now_);
+  };
+  ask_within(0, seconds(200));
+  EXPECT_EQ(agreement_.due(), now_ + seconds(30));  // the warning
+  now_ += seconds(10);
+  ask_within(2, seconds(5));
+  EXPECT_EQ(agreement_.due(), now_ + seconds(5));
+  agreement_.check(now_ + seconds(5));
+  const auto refused = decided<SetRefusedDecision>();
+  EXPECT_EQ(refused.code, base::Code::kDeadline);
+  EXPECT_THAT(refused.told, ElementsAre(0, 2));
+  EXPECT_THAT(refused.text, HasSubstr("rank 1 did not open it within 15 s. This is the deadline of "
+                                      "the request (deadline_ns)"));
+  ask_within(0, seconds(200));
+  agreement_.check(now_ + seconds(199));
+  EXPECT_TRUE(std::holds_alternative<NoticeDecision>(agreement_.take_decisions().at(0)));
+}
+
 TEST_F(SetAgreementTest, WithoutTheLeaderOfAHostNoneIsOpenedOverSeveral) {
   ask(1, {1, 3});
   agreement_.on_closing(2);

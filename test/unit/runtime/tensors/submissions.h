@@ -42,14 +42,14 @@ inline Submission of(Operation operation, base::Shape shape) {
 
 inline LocalTensorPtr accepted(const Submission& submission, std::int32_t rank = 0,
                                std::int32_t size = kSize) {
-  const auto checked = check_submission(submission, rank, size);
+  const auto checked = check_submission(Submission(submission), rank, size);
   EXPECT_TRUE(checked.ok()) << checked.status().message();
   return checked.ok() ? *checked : std::make_shared<LocalTensor>();
 }
 
 inline std::string refused(const Submission& submission, std::int32_t rank = 0,
                            std::int32_t size = kSize) {
-  const auto checked = check_submission(submission, rank, size);
+  const auto checked = check_submission(Submission(submission), rank, size);
   EXPECT_FALSE(checked.ok());
   EXPECT_EQ(checked.status().code(), base::Code::kInvalidArgument);
   return checked.status().message();

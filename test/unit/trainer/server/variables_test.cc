@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bindings/trainer/tensor/errors.h"
@@ -100,6 +103,60 @@ TEST(ServerVariables, RowsThatComeTwiceAreSummedAndOthersStay) {
   EXPECT_FALSE(variables.fits(std::vector<std::int64_t>{0, 5, 1}));
   EXPECT_FALSE(variables.fits(std::vector<std::int64_t>{1, 0}));
   EXPECT_FALSE(variables.fits(std::vector<std::int64_t>{0, 1, -1}));
+}
+
+Message rows_pushed(std::vector<std::int64_t> ids, std::vector<float> numbers) {
+  Message push;
+  push.weight = 1.0;
+  push.ids = std::move(ids);
+  push.floats = Floats::of(std::move(numbers));
+  return push;
+}
+
+// More rows than there is room for at first, of any number: they keep their values and moments.
+TEST(ServerVariables, ATableGrowsByWhatIsPushedAndNotByWhatIsPulled) {
+  VariableSpecs growing;
+  growing.optimizer = {.momentum = 0.5};
+  growing.tables = {{.name = "t", .rows = 500, .width = 1, .first = 1, .stride = 2}};
+  Variables fixed(growing, {});
+  growing.tables[0].rows = 0;
+  growing.tables[0].grows = true;
+  Variables grown(VariableSpecs::of(growing.text()), {});
+  const std::vector<std::int64_t> some{0, 3, 499, 0, 250};
+  EXPECT_EQ(grown.values(some).whole(), fixed.values(some).whole());
+  EXPECT_EQ(grown.size(), 0U);
+  for (int round = 0; round < 2; ++round) {
+    for (std::int64_t id = 499; id >= 0; id -= 3) {
+      const Message push = rows_pushed({0, 1, id}, {static_cast<float>(id)});
+      const Message* const one = &push;
+      fixed.update({&one, 1}, 0.1);
+      grown.update({&one, 1}, 0.1);
+    }
+  }
+  EXPECT_EQ(grown.values(some).whole(), fixed.values(some).whole());
+  EXPECT_LT(grown.size(), 500U);
+  EXPECT_TRUE(grown.fits(std::vector<std::int64_t>{0, 1, INT64_MAX}));
+  EXPECT_FALSE(grown.fits(std::vector<std::int64_t>{0, 1, -1}));
+  EXPECT_TRUE(grown.state().empty());
+}
+
+TEST(ServerVariables, ARuleOfTheProgramUpdatesTheRowsThatArePushed) {
+  VariableSpecs specs;
+  specs.tables = {{.name = "t", .rows = 2, .width = 2, .scale = 0.0, .rule = "largest"}};
+  const RowRules rules{
+      {"largest", [](std::span<float> row, std::span<const float> pushed, double rate) {
+         row[0] = std::max(row[0], pushed[0]);
+         row[1] += static_cast<float>(rate);
+       }}};
+  Variables variables(VariableSpecs::of(specs.text()), {}, rules);
+  for (const float one : {3.0F, 2.0F}) {
+    const Message push = rows_pushed({0, 1, 1}, {one, 0.0F});
+    const Message* const pushed = &push;
+    variables.update({&pushed, 1}, 0.5);
+  }
+  EXPECT_THAT(variables.values(std::vector<std::int64_t>{0, 2, 0, 1}).whole(),
+              testing::ElementsAre(0.0F, 0.0F, 3.0F, 1.0F));
+  EXPECT_THROW(Variables(specs, {}), TrainerError);
 }
 
 }  // namespace

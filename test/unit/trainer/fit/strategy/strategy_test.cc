@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <future>
 #include <numeric>
@@ -186,6 +187,32 @@ TEST(Strategy, AStepCannotRunASecondOne) {
               HasSubstr("run() is called in a step of Mirrored(2)"));
 }
 
+// Which cores this thread may run on.
+std::vector<int> cores_of_this_thread() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+TEST(Strategies, NamedDevicesPinTheirReplicas) {
+  const std::vector<int> all = cores_of_this_thread();
+  const std::string last = "/cpu:" + std::to_string(all.size() - 1);
+  {
+    OneDevice strategy(last);
+    const auto cores = strategy.run([](Replica&) { return cores_of_this_thread(); });
+    EXPECT_THAT(cores.values(), ElementsAre(ElementsAre(all.back())));
+    EXPECT_EQ(cores_of_this_thread(), all);
+  }
+  Mirrored strategy(std::vector<std::string>{"cpu", last, "/cpu:0"});
+  const auto cores = strategy.run([](Replica&) { return cores_of_this_thread(); });
+  EXPECT_THAT(cores.values(), ElementsAre(all, ElementsAre(all.back()), ElementsAre(all.front())));
+}
+
 TEST(Strategies, RefuseWhatCannotBe) {
   EXPECT_THAT(error_of([] { Mirrored none(std::size_t{0}); }), HasSubstr("use 1 to 64"));
   EXPECT_THAT(error_of([] { Mirrored many(65); }), HasSubstr("use 1 to 64"));
@@ -194,8 +221,8 @@ TEST(Strategies, RefuseWhatCannotBe) {
   EXPECT_THAT(error_of([] { Mirrored mixed(std::vector<std::string>{"/cpu:0", "/gpu:1"}); }),
               HasSubstr("/gpu:1"));
   EXPECT_EQ(Mirrored(std::vector<std::string>{"/cpu:0", "/cpu:1"}).num_replicas_in_sync(), 2);
-  // Names pin nothing, and so any core may be named.
-  EXPECT_EQ(Mirrored(std::vector<std::string>{"/cpu:0", "/cpu:99"}).num_replicas_in_sync(), 2);
+  EXPECT_THAT(error_of([] { Mirrored none(std::vector<std::string>{"/cpu:0", "/cpu:9999"}); }),
+              HasSubstr("there is no device \"/cpu:9999\""));
   EXPECT_THAT(
       error_of([] {
         MultiWorkerMirrored nccl({.communication = MultiWorkerOptions::Communication::kNccl});

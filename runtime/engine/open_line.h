@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines on the board for calls whose form may differ from one to the next, as those of an MPI
+// communicator. Each rank shows with its bytes what it calls, and all compare that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/dtype.h"
+#include "base/operations.h"
+#include "base/status.h"
+#include "collectives/in_host/lines.h"
+#include "runtime/engine/line_words.h"
+
+namespace ronde::runtime {
+
+class Engine;
+
+// Keeps the engine. The memory of a call is touched inside start() and wait() alone.
+//
+// Thread safety: one thread at a time.
+class OpenLine {
+ public:
+  // An allreduce, a broadcast or a barrier. `form` says everything about it that all ranks must
+  // have alike, so that calls that differ have other numbers.
+  struct Call {
+    std::uint64_t form = 0;
+    base::Operation operation{};
+    base::DType dtype = base::DType::kU8;
+    base::ReduceOp op = base::ReduceOp::kSum;
+    std::int32_t root = 0;
+    std::int64_t elements = 0;
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+  };
+  enum class Met : std::uint8_t { kNotYet, kEqual, kDiffers };
+
+  // Collective. nullptr where there is no room, or there are several hosts.
+  static base::Result<std::unique_ptr<OpenLine>> make(std::shared_ptr<Engine> engine,
+                                                      const std::string& name);
+  ~OpenLine();
+  OpenLine(const OpenLine&) = delete;
+  OpenLine& operator=(const OpenLine&) = delete;
+
+  // Begins a call, for which it reads the input. An error that a call has by itself is this rank's
+  // alone, which may make another call instead.
+  base::Status start(const Call& call);
+  // Waits until all ranks are in their calls, for so long at most. Where these are equal it has
+  // written the output, otherwise nothing, on any rank.
+  base::Result<Met> wait(base::Nanoseconds patience);
+
+ private:
+  OpenLine(std::shared_ptr<Engine> engine, LineHost host, const collectives::Lines& lines,
+           const std::string& name);
+  [[nodiscard]] bool gives(const Call& call) const;
+  void read(int line);
+
+  const std::shared_ptr<Engine> engine_;
+  LineWords words_;
+  collectives::Lines::Sequence number_ = 0;
+  Call call_;
+  bool started_ = false;
+  bool waits_ = false;
+  std::vector<const std::byte*> sources_[2];  // the lines of all ranks
+};
+
+}  // namespace ronde::runtime
