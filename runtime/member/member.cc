@@ -21,9 +21,8 @@ Member::Member(const RankContext& context, ControlStreams& streams, const Failur
 // ---- submitting ----
 
 std::vector<std::byte> Member::make_request(const LocalTensor& tensor) {
-  std::vector<std::byte> bytes =
-      encode(RequestAnnouncement{tensor.name, tensor.place, tensor.signature, tensor.step,
-                                 tensor.not_finite});
+  std::vector<std::byte> bytes = encode(RequestAnnouncement{
+      tensor.name, tensor.place, tensor.signature, tensor.step, tensor.not_finite});
   streams_.reserve(bytes.size());
   return bytes;
 }

@@ -16,7 +16,7 @@ struct Statement {
   Signature signature;
   std::string place;
   StepNumber step{};
-  bool absent = false;  // the rank has joined, and agrees with what the others say
+  bool absent = false;       // the rank has joined, and agrees with what the others say
   std::string not_finite{};  // of its contribution, if something is (RONDE_CHECK=finite)
 };
 

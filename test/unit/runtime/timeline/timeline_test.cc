@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -153,6 +154,11 @@ TEST_F(Timelines, MessagesAndProcessSetsAreInItToo) {
       ASSERT_TRUE(engine.wait(*work.value()).ok());
       ASSERT_TRUE((*set)->wait(*(*set)->submit(allreduce_of("x", data)).value()).ok());
     }
+    for (int i = 0; i < 3 && rank > 0; ++i) {
+      if (rank == 2) std::this_thread::sleep_for(milliseconds(50));
+      std::vector<float> data(10, 1.0F);
+      ASSERT_TRUE((*set)->wait(*(*set)->submit(allreduce_of("y", data)).value()).ok());
+    }
     if (rank > 0) {
       EXPECT_TRUE((*set)->close().ok());
     }
@@ -178,11 +184,16 @@ TEST_F(Timelines, MessagesAndProcessSetsAreInItToo) {
   for (const json& slice : with(all, "cat", "ALLREDUCE")) ++rows[row_name(all, slice)];
   EXPECT_EQ(rows["allreduce.pair/x"], 4);  // two on two ranks
   EXPECT_EQ(rows["allreduce.layer0"], 3);
+  // With its number in the job, which is not that in the set.
+  const auto waits = with(all, "name", "wait for rank 2");
+  EXPECT_TRUE(std::any_of(waits.begin(), waits.end(), [&](const json& slice) {
+    return slice.at("pid") == 1 && row_name(all, slice) == "allreduce.pair/y";
+  }));
   int batches = 0;
   for (const json& slice : with(all, "cat", "BATCH")) {
     if (row_name(all, slice) == "batches of pair") ++batches;
   }
-  EXPECT_EQ(batches, 4);
+  EXPECT_EQ(batches, 10);
 }
 
 // Every phase of a batch lies inside it, and what is copied in is reduced and copied out later.
