@@ -46,8 +46,8 @@ int learn(Replica& here) {
   std::array blocks{Block(*all[0], {kWidth, kWidth}),         Block(*all[1], {kWidth}),
                     Block(*all[2], {kWidth, kHalf}, 0, from), Block(*all[3], {kHalf}, 0, from),
                     Block(*all[4], {kHalf, kWidth}, from, 0), Block(*all[5], {kWidth})};
-  std::vector<Parameter*> mine;
-  for (Block& block : blocks) mine.push_back(&block.mine);
+  std::vector<Parameter*> mine(blocks.size());
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = &blocks[i].mine;
   UpdateRule sgd({}, mine), sgd_of_whole({}, all);
   Tape tape;
   Generator random(1);
