@@ -10,6 +10,7 @@
 
 #include "runtime/engine/engine_patience.h"
 #include "runtime/tensors/device_check.h"
+#include "runtime/tensors/finite_check.h"
 #include "runtime/tensors/submission.h"
 
 namespace ronde::runtime {
@@ -91,6 +92,7 @@ Result<Engine::WorkPtr> Engine::try_submit(Submission&& submission) {
   if (!placed.ok()) return agent_.failure().failed() ? agent_.failure().why() : placed;
   tensor->signature.on_board =
       may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
+  if (checks_finite_) tensor->not_finite = not_finite_in(*tensor);
   tensor->submitted = clock_->now();
   tensor->waited = waits().waited_since(agent_.execution().last_end());
   // The agent takes the tensor's pointer away when it ends the tensor, which may be at any moment

@@ -261,6 +261,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::thread::id opener_;
   // The reason why there is no background thread; empty: there is one.
   const std::string caller_driven_;
+  const bool checks_finite_;
   TensorTable table_;
   RankAgent agent_;
   const std::unique_ptr<AgentRunner> own_runner_;  // a process set has the job's

@@ -94,7 +94,8 @@ Status Engine::close() {
   // Every work is done, so threads that waited for one are about to return.
   await_none(waiting_threads_);
   within_ ? end_set() : runner_.stop();
-  agent_.timeline().stop().ignore();  // what could not be written was logged
+  // What could not be written was logged. A process set's goes on with the job's.
+  if (within_ == nullptr) agent_.timeline().stop().ignore();
   agent_.close();
   if (within_) announce_end();
   peers_.clear();

@@ -270,13 +270,14 @@ void Execution::begin_time() {
 // when they were decided, and leaves them out.
 void Execution::trace(const Executing& batch, bool ok, Instant began, Instant ended) {
   Timeline& timeline = *context_.timeline;
-  TracedBatch traced{batch.sequence, base::narrow<std::int64_t>(batch.tensors.size()), began,
+  const std::string set = context_.set == nullptr ? "" : context_.set->name;
+  TracedBatch traced{set, batch.sequence, base::narrow<std::int64_t>(batch.tensors.size()), began,
                      ended};
   if (times() != nullptr) traced.phases = times()->phases();
   timeline.add(traced);
   for (const LocalTensorPtr& tensor : batch.tensors) {
     if (tensor->decided == Instant{}) continue;
-    timeline.add(TracedTensor{.name = tensor->name,
+    timeline.add(TracedTensor{.name = set.empty() ? tensor->name : set + "/" + tensor->name,
                               .operation = tensor->signature.operation,
                               .submitted = tensor->submitted,
                               .decided = tensor->decided,

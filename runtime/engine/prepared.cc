@@ -222,7 +222,8 @@ Result<std::optional<Lines>> Engine::make_lines(const std::string& name, std::si
   if (job_->shape().hosts() > 1 || within_ != nullptr) return std::optional<Lines>();
   const std::span<std::byte> arena = job_->board().arena(kLeader);
   std::int64_t place = -1;
-  if (local_rank_ == kLeader) {
+  // What meets in lines is summed without having been announced, so nobody could refuse it.
+  if (local_rank_ == kLeader && !checks_finite_) {
     const auto made = line_memory_.make(memory_, arena, local_size(), most);
     if (made.ok()) place = *made;
     if (!made.ok()) {

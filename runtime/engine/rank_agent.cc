@@ -30,7 +30,10 @@ std::string host_text(const Job& job) {
 RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                      const base::Clock& clock, const base::Log& log, const SetIdentity* set,
                      Hooks hooks)
-    : context_{job.board(), job.shape(), job.rank(), config, clock, log, set, &timeline_},
+    : context_{job.board(), job.shape(),
+               job.rank(),  config,
+               clock,       log,
+               set,         hooks.timeline != nullptr ? hooks.timeline : &timeline_},
       timeline_({job.rank(), job.host(), job.shape().hosts(), host_text(job)}, context_.board,
                 clock, log),
       failure_(context_, {[this](const auto& record) { control_.notify(record); },
@@ -62,16 +65,30 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       standing_(
           context_, member_, threads_, [this] { return execution_.idle() && !messages_.busy(); },
           [this](StandingAnnouncement& standing) { return sets_stand(standing); }),
-      messages_(
-          context_, job.oversubscribed(),
-          {.allocate = std::move(hooks.allocate),
-           .end = [this](Work& work, const Status& status,
-                         bool of_job) { works_.end_message(work, context_.told(status), of_job); },
-           .remember = [this](const Status& why) { works_.remember(why); },
-           .fail = [this](const Status& why,
-                          std::int32_t culprit) { failure_.fail(why, culprit); }}),
+      messages_(context_, job.oversubscribed(),
+                {.allocate = std::move(hooks.allocate),
+                 .end = [this](Work& work, const Status& status,
+                               bool of_job) { end_message(work, status, of_job); },
+                 .remember = [this](const Status& why) { works_.remember(why); },
+                 .fail = [this](const Status& why,
+                                std::int32_t culprit) { failure_.fail(why, culprit); }}),
       tree_(context_.shape.hosts(), job.rank_table().fan_in) {
   timeline_.set_times(execution_.times());
+}
+
+void RankAgent::end_message(Work& work, const Status& status, bool of_job) {
+  if (work.began != Instant{}) {
+    timeline().add(TracedMessage{
+        .set = context_.set == nullptr ? "" : context_.set->name,
+        .sends = work.message_target >= 0,
+        .peer = context_.rank_of_job(std::max(work.message_target, work.message_source)),
+        .tag = work.message_tag,
+        .bytes = work.message_bytes,
+        .began = work.began,
+        .ended = context_.clock.now(),
+        .ok = status.ok()});
+  }
+  works_.end_message(work, context_.told(status), of_job);
 }
 
 // ---- Agent ----

@@ -55,6 +55,7 @@ class RankAgent final : public Agent, private Member::Owner {
     // Memory in this rank's arena, for good.
     std::function<base::Result<std::span<std::byte>>(base::Bytes)> allocate;
     Submitters* threads_of_job = nullptr;  // of a process set
+    Timeline* timeline = nullptr;  // of a process set: the job's; otherwise the rank has its own
   };
   // set: which process set this is a rank of; nullptr: the whole job. Another agent steps that of a
   // set, which has nothing to sleep on by itself.
@@ -88,7 +89,7 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] HostControl& control() { return control_; }
   [[nodiscard]] Execution& execution() { return execution_; }
   [[nodiscard]] Messages& messages() { return messages_; }
-  [[nodiscard]] Timeline& timeline() { return timeline_; }
+  [[nodiscard]] Timeline& timeline() { return *context_.timeline; }
   [[nodiscard]] Submitters& threads() { return threads_; }
   [[nodiscard]] const LateRanks& late() const { return late_; }
   // The agents of this rank's process sets, and the sets that are being opened.
@@ -127,6 +128,7 @@ class RankAgent final : public Agent, private Member::Owner {
   bool sets_stand(StandingAnnouncement& standing);
   bool on_decision_about_sets(const Decision& decision);
   void on_departed_leader(std::int32_t rank);
+  void end_message(Work& work, const base::Status& status, bool of_job);
   [[nodiscard]] bool passes_on(const std::vector<std::int32_t>& ranks) const;
   [[nodiscard]] base::Instant next_own_deadline() const;
 

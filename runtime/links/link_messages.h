@@ -74,7 +74,7 @@ using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport,
 
 // Two leaders tell each other which host each leads.
 struct LeaderHello {
-  static constexpr std::uint32_t kVersion = 5;
+  static constexpr std::uint32_t kVersion = 6;
 
   std::uint32_t version = kVersion;
   std::int32_t host = -1;

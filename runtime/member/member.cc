@@ -21,8 +21,8 @@ Member::Member(const RankContext& context, ControlStreams& streams, const Failur
 // ---- submitting ----
 
 std::vector<std::byte> Member::make_request(const LocalTensor& tensor) {
-  std::vector<std::byte> bytes =
-      encode(RequestAnnouncement{tensor.name, tensor.place, tensor.signature, tensor.step});
+  std::vector<std::byte> bytes = encode(RequestAnnouncement{
+      tensor.name, tensor.place, tensor.signature, tensor.step, tensor.not_finite});
   streams_.reserve(bytes.size());
   return bytes;
 }
@@ -170,7 +170,7 @@ std::int32_t Member::last_to_arrive(const BatchItem& item, const LocalTensor& te
   }
   // Where this host was complete long before the decision, another one was not.
   const bool elsewhere = context_.shape.hosts() > 1 && now - at > at - tensor.submitted;
-  return elsewhere ? kWaitedForOtherHosts : context_.rank_at(last);
+  return elsewhere ? kWaitedForOtherHosts : context_.rank_of_job(context_.rank_at(last));
 }
 
 // Without the departed rank nothing can be agreed, so tensors that are in no batch fail now.

@@ -37,11 +37,15 @@ struct RankContext {
   const base::Clock& clock;
   const base::Log& log;
   const SetIdentity* set = nullptr;  // nullptr: the whole job
-  Timeline* timeline = nullptr;      // the rank's; nullptr: it has none
+  Timeline* timeline = nullptr;      // the rank's, of its sets too; nullptr: it has none
 
   [[nodiscard]] bool leads() const { return board.rank() == kLeader; }
   [[nodiscard]] std::int32_t rank_at(std::int32_t position) const {
     return shape.ranks_of(shape.host_of(rank))[base::narrow<std::size_t>(position)];
+  }
+  // Which rank of the job a rank of the set is; what is below 0 stays.
+  [[nodiscard]] std::int32_t rank_of_job(std::int32_t of_set) const {
+    return set == nullptr || of_set < 0 ? of_set : set->ranks[base::narrow<std::size_t>(of_set)];
   }
   // An error with the name of the set before it, whose own numbers its ranks have.
   [[nodiscard]] base::Status told(const base::Status& why) const {

@@ -8,6 +8,7 @@
 #include "collectives/board/arena.h"
 #include "runtime/drive/idle.h"
 #include "runtime/messages/peer_protocol.h"
+#include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {
 
@@ -83,6 +84,18 @@ Status Messages::usable() const {
   RONDE_RETURN_IF_ERROR(failed_);
   if (shut_) return Status::error(Code::kClosed, "this engine has been closed");
   return {};
+}
+
+Messages::WorkPtr Messages::work_of(const MessageRequest& request, bool sends) const {
+  auto work = std::make_shared<Work>();
+  work->name = "a message";
+  work->of_message = true;
+  if (context_.timeline == nullptr || !context_.timeline->on()) return work;
+  work->message_target = sends ? request.rank : -1;
+  work->message_tag = request.tag;
+  work->message_bytes = base::narrow<std::int64_t>(request.bytes());
+  work->began = context_.clock.now();
+  return work;
 }
 
 Messages::OperationPtr Messages::enlist(const MessageRequest& request, bool sends,
@@ -169,9 +182,7 @@ Result<OutgoingChannel*> Messages::channel_to(std::int32_t peer) {
 
 Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
   RONDE_ASSIGN_OR_RETURN(const std::int32_t to, position_of(request, true));
-  auto work = std::make_shared<Work>();
-  work->name = "a message";
-  work->of_message = true;
+  WorkPtr work = work_of(request, true);
   Status looked;
   Finished finished;
   {
@@ -220,9 +231,7 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
 
 Result<Messages::WorkPtr> Messages::receive(const MessageRequest& request) {
   RONDE_ASSIGN_OR_RETURN(const std::int32_t from, position_of(request, false));
-  auto work = std::make_shared<Work>();
-  work->name = "a message";
-  work->of_message = true;
+  WorkPtr work = work_of(request, false);
   Finished finished;
   Status looked;
   {

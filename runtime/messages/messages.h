@@ -132,6 +132,7 @@ class Messages {
   [[nodiscard]] base::Result<std::int32_t> position_of(const MessageRequest& request,
                                                        bool sends) const;
   [[nodiscard]] base::Status usable() const RONDE_REQUIRES(mutex_);
+  [[nodiscard]] WorkPtr work_of(const MessageRequest& request, bool sends) const;
   OperationPtr enlist(const MessageRequest& request, bool sends, std::int32_t peer, WorkPtr work)
       RONDE_REQUIRES(mutex_);
   base::Result<OutgoingChannel*> channel_to(std::int32_t peer) RONDE_REQUIRES(mutex_);

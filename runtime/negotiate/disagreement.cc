@@ -85,6 +85,22 @@ Status disagreement(const std::string& name, const Statements& statements) {
                        subject + ": " + who_submitted_what(statements, describe) + advice);
 }
 
+// The first rank's, so that all ranks have one text.
+Status check_finite(const std::string& name, const Statements& statements) {
+  for (std::size_t rank = 0; rank < statements.size(); ++rank) {
+    const Statement& statement = statements[rank];
+    if (statement.not_finite.empty()) continue;
+    return Status::error(Code::kInvalidArgument,
+                         "'" + name + "': rank " + std::to_string(rank) + " submitted " +
+                             statement.not_finite +
+                             (statement.place.empty() ? "" : " at " + statement.place) +
+                             ", and RONDE_CHECK=finite keeps it from the other ranks: look at its "
+                             "inputs and loss in this step")
+        .with_rank(base::narrow<std::int32_t>(rank));
+  }
+  return {};
+}
+
 }  // namespace
 
 base::Result<AgreedTensor> agree_on(const std::string& name,
@@ -97,6 +113,7 @@ base::Result<AgreedTensor> agree_on(const std::string& name,
     // The tensor is reduced in place on every rank or on none.
     tensor.signature.on_board = tensor.signature.on_board && statement.signature.on_board;
   }
+  RONDE_RETURN_IF_ERROR(check_finite(name, statements));
   const base::OperationRow& is = row(tensor.signature.operation);
   if (is.has_own_rows() && !tensor.signature.shape.empty()) tensor.signature.shape[0] = 0;
   if (is.has_own_rows() || !is.makes_result()) return tensor;

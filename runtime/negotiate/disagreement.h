@@ -16,7 +16,8 @@ struct Statement {
   Signature signature;
   std::string place;
   StepNumber step{};
-  bool absent = false;  // the rank has joined, and agrees with what the others say
+  bool absent = false;       // the rank has joined, and agrees with what the others say
+  std::string not_finite{};  // of its contribution, if something is (RONDE_CHECK=finite)
 };
 
 // Returns what the ranks agreed on; statements[r] is rank r's. Otherwise the error (kMismatch)
@@ -27,7 +28,8 @@ struct Statement {
 // For a group it names the member:
 //   'group of fc1/weight': the ranks disagree about tensor 2 of the group: ranks 0-2 submitted
 //   'fc1/bias' [128], rank 3 submitted nothing: its group has 1 tensor. Make the calls agree
-// kInvalidArgument: they agree on something that cannot be gathered.
+// kInvalidArgument: they agree on something that cannot be gathered, or a rank, which the error
+// has, gives what is not finite.
 base::Result<AgreedTensor> agree_on(const std::string& name,
                                     const std::vector<Statement>& statements);
 

@@ -97,7 +97,7 @@ void fields(auto& f, base::Is<BatchItem> auto& item) {
 // ---- announcements ----
 
 void fields(auto& f, base::Is<RequestAnnouncement> auto& request) {
-  f(request.name, request.place, request.signature, request.step);
+  f(request.name, request.place, request.signature, request.step, request.not_finite);
 }
 void fields(auto& f, base::Is<ClosingAnnouncement> auto& closing) {
   f(closing.forced, closing.step);

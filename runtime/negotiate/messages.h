@@ -27,6 +27,7 @@ struct RequestAnnouncement {
   std::string place;  // "file:line" of the caller; may be empty
   Signature signature;
   StepNumber step{};
+  std::string not_finite{};  // what must not be summed: "nan at element 7 of 100"; mostly empty
 };
 
 // "My engine is closing: I shall not submit anything more." Forced: "... and I do not wait for what

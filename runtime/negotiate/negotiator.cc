@@ -55,6 +55,7 @@ void Negotiator::on_request(std::int32_t rank, const RequestAnnouncement& reques
     return;
   }
   statement = Statement{normalized(request.signature), request.place, request.step};
+  statement->not_finite = request.not_finite;
   ++pending->second.requests;
   settle(pending);
   if (anyone_leaving_) sweep();
@@ -214,7 +215,7 @@ void Negotiator::resolve(Pendings::iterator position) {
   }
   if (!agreed.ok()) {
     const base::Status& why = agreed.status();
-    fail(position, why.code(), why.message(), statements.front().place, -1);
+    fail(position, why.code(), why.message(), statements.front().place, why.rank().value_or(-1));
     return;
   }
   const std::int32_t entry = anyone_leaving_ || agreed->absent != joined_.ranks()

@@ -62,6 +62,8 @@ struct LocalTensor : Submission {
   std::vector<collectives::ReadyMarkPtr> ready;
   base::Instant submitted{};
   base::Nanoseconds waited{0};  // of the submitting thread (ArrivalTime)
+  // With RONDE_CHECK=finite: what is wrong with the numbers, which fails the tensor on all ranks.
+  std::string not_finite;
   // A stand-in (stand_in.h) owns the memory that its views point at.
   bool stands_in = false;
   std::vector<std::byte> own_memory;

@@ -142,7 +142,8 @@ Result<Ticket> TensorTable::try_insert(const LocalTensorPtr& tensor,
 
 Ticket TensorTable::ticket_of(const LocalTensor& tensor) const {
   const auto known = entry_of_name_.find(tensor.name);
-  if (known == entry_of_name_.end()) return {};
+  // A full request alone can say that a tensor is to fail.
+  if (known == entry_of_name_.end() || !tensor.not_finite.empty()) return {};
   const Entry& entry = entries_[static_cast<std::size_t>(known->second)];
   if (!matches(entry.tensor, tensor.signature, rank_)) return {};
   return {known->second, entry.generation, entry.habit, entry.expected};

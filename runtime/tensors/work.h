@@ -88,7 +88,11 @@ struct Work {
   // A join ends when all ranks have joined, and says which of them was the last.
   bool joins = false;
   std::int32_t last_joined = -1;
-  std::int32_t message_source = -1;           // of a receive: the rank that has sent it
+  std::int32_t message_source = -1;  // of a receive: the rank that has sent it
+  std::int32_t message_target = -1;  // of a send; this and the next for the timeline
+  std::int64_t message_tag = 0;
+  std::int64_t message_bytes = 0;
+  base::Instant began{};                      // 0: the timeline was off
   std::vector<std::int64_t> received_splits;  // all-to-all: the rows that came from each rank
 };
 

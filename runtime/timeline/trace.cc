@@ -213,12 +213,13 @@ void TraceLines::add(std::string& text, const TracedBatch& batch) {
     }
   }
   const std::string name = "batch " + std::to_string(batch.sequence);
-  add_span(text, {.name = name,
-                  .category = "BATCH",
-                  .row = kRowOfBatches,
-                  .begin = batch.began,
-                  .end = batch.ended,
-                  .arguments = "\"tensors\":" + std::to_string(batch.tensors)});
+  add_span(text,
+           {.name = name,
+            .category = "BATCH",
+            .row = batch.set.empty() ? kRowOfBatches : row_of(text, "batches of " + batch.set),
+            .begin = batch.began,
+            .end = batch.ended,
+            .arguments = "\"tensors\":" + std::to_string(batch.tensors)});
   for (std::size_t i = 0; i < kPhaseNames.size(); ++i) {
     const collectives::PhaseTime& phase = batch.phases[i];
     if (phase.first == base::kNever) continue;
@@ -242,6 +243,25 @@ void TraceLines::add(std::string& text, const TracedMark& mark) {
   const std::int64_t row = row_of(text, "marks of thread " + std::to_string(mark.thread));
   begin_event(text, kind, row, json_text(mark.name), mark.at);
   text += mark.kind == MarkKind::kInstant ? ",\"s\":\"t\"}\n" : ",\"cat\":\"MARK\"}\n";
+}
+
+// Two events with one number; viewers draw those of a name below each other.
+void TraceLines::add(std::string& text, const TracedMessage& message) {
+  std::string name = message.sends ? "send to rank " : "recv from rank ";
+  append_number(name, message.peer);
+  if (!message.set.empty()) name += " in " + message.set;
+  ++messages_;
+  for (const bool ends : {false, true}) {
+    begin_event(text, ends ? 'e' : 'b', kRowOfBatches, json_text(name),
+                ends ? message.ended : message.began);
+    text += R"(,"cat":"MESSAGE","id":")" + std::to_string(rank_) + '.';
+    append_number(text, messages_);
+    text += R"(","args":{"tag":)";
+    append_number(text, message.tag);
+    text += R"(,"bytes":)";
+    append_number(text, message.bytes);
+    text += message.ok ? "}}\n" : ",\"failed\":true}}\n";
+  }
 }
 
 void TraceLines::add(std::string& text, const TracedLoss& loss) {

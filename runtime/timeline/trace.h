@@ -3,7 +3,7 @@
 //
 // A rank is a process of the trace. Each tensor has a row (a thread of the trace) with its phases
 // one after another; rows of the rank have its batches and their phases; each thread that marks
-// has a row for its marks.
+// has a row for its marks. Messages, of which many may be on their way, are asynchronous slices.
 #pragma once
 
 #include <array>
@@ -23,7 +23,8 @@ namespace ronde::runtime {
 inline constexpr std::int32_t kWaitedForUnknown = -1;
 inline constexpr std::int32_t kWaitedForOtherHosts = -2;
 
-// A tensor that has ended in a batch. A group is one.
+// A tensor that has ended in a batch. A group is one. In a process set the name has that of the set
+// before it: "pair/fc1".
 struct TracedTensor {
   std::string name;
   base::Operation operation{};
@@ -38,6 +39,7 @@ struct TracedTensor {
 };
 
 struct TracedBatch {
+  std::string set;  // of this process set; empty: of the job
   std::uint64_t sequence = 0;
   std::int64_t tensors = 0;
   base::Instant began{};
@@ -55,13 +57,25 @@ struct TracedMark {
   base::Instant at{};
 };
 
+// A message between two ranks, from the call on.
+struct TracedMessage {
+  std::string set;
+  bool sends = false;
+  std::int32_t peer = 0;  // of the job; -1: nobody has sent it
+  std::int64_t tag = 0;
+  std::int64_t bytes = 0;
+  base::Instant began{};
+  base::Instant ended{};
+  bool ok = true;
+};
+
 // Events that were lost since the last of these.
 struct TracedLoss {
   std::uint64_t events = 0;
   base::Instant at{};
 };
 
-using Traced = std::variant<TracedTensor, TracedBatch, TracedMark, TracedLoss>;
+using Traced = std::variant<TracedTensor, TracedBatch, TracedMark, TracedLoss, TracedMessage>;
 
 // Text in quotes, as JSON has it; what is no UTF-8 is replaced.
 [[nodiscard]] std::string json_text(std::string_view text);
@@ -90,6 +104,7 @@ class TraceLines {
   void add(std::string& text, const TracedBatch& batch);
   void add(std::string& text, const TracedMark& mark);
   void add(std::string& text, const TracedLoss& loss);
+  void add(std::string& text, const TracedMessage& message);
   const TensorRow& tensor_row(std::string& text, const TracedTensor& tensor);
   void append_span(std::string& text, base::Instant begin, base::Instant end) const;
   void add_span(std::string& text, const Span& span) const;
@@ -103,6 +118,7 @@ class TraceLines {
   const bool cycles_;
   std::unordered_map<std::string, std::int64_t> rows_;
   std::array<std::unordered_map<std::string, TensorRow>, base::kOperations.size()> tensor_rows_;
+  std::int64_t messages_ = 0;
   TensorRow unnamed_;  // of the last tensor that found no room there
 };
 

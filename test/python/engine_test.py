@@ -189,6 +189,21 @@ class Errors(unittest.TestCase):
 
         run_ranks(2, body)
 
+    def test_a_nan_is_named_before_it_spreads(self):
+        def body(engine):
+            array = numpy.ones((2, 3), numpy.float16)
+            if engine.rank == 1:
+                array[1, 0] = numpy.nan
+            with self.assertRaises(ronde.Error) as caught:
+                engine.allreduce("weight", array).wait()
+            self.assertEqual(caught.exception.rank, 1)
+            return str(caught.exception)
+
+        with unittest.mock.patch.dict(os.environ, RONDE_CHECK="finite"):
+            texts = run_ranks(2, body)
+        self.assertIn("'weight': rank 1 submitted nan at element 3 of 6 at engine_test.py:", texts[0])
+        self.assertEqual(texts[0], texts[1])
+
     def test_a_name_in_flight_and_a_closed_engine_are_refused(self):
         def body(engine):
             array, other = numpy.ones(1), numpy.ones(1)

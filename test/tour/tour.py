@@ -111,6 +111,12 @@ STOPS = [
     ("on the program's own memory: the same bits", f"data_formats --format memory {MIRRORED} 2", (same("param_hash"),)),
     ("a folder of pictures of two classes, and the area under their curve",
      f"data_formats --format pictures {MIRRORED} 2", (at_least("auc", 0.95),)),
+    ("a pipeline: four ranks with two layers each; only messages between them", f"{MPIRUN} 4 pipeline",
+     (below("difference", 1e-6), equal("collectives", "0"), below("loss", 0.5))),
+    ("a layer split by columns and one by rows, over two pairs of ranks", f"{MPIRUN} 4 tensor_parallel",
+     (below("difference", 1e-6), below("loss", 0.5))),
+    ("the pipeline in one process", f"pipeline {MIRRORED} 4", (below("difference", 1e-6), equal("collectives", "0"))),
+    ("the split layers in one process", f"tensor_parallel {MIRRORED} 4", (below("difference", 1e-6),)),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// RONDE_CHECK=memory: tensors in flight that share memory, of which one is written. Through
-// libronde.so, in a job of engines in this process.
+// RONDE_CHECK=memory: tensors in flight that share memory, of which one is written. And finite: a
+// nan. Through libronde.so, in a job of engines in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -20,6 +22,15 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
+
+std::string allreduced_in_c(ronde::Engine& engine, std::vector<float>& data) {
+  ronde_error* error = nullptr;
+  ronde_allreduce_flat(engine.get(), "x", data.data(), std::ssize(data), RONDE_F32, RONDE_SUM,
+                       &error);
+  std::string text = error == nullptr ? "" : ronde_error_message(error);
+  ronde_error_release(error);
+  return text;
+}
 
 class MemoryCheck : public ::testing::Test {
  protected:
@@ -61,6 +72,27 @@ TEST_F(MemoryCheck, TakesTheSameMemoryStepAfterStep) {
       averager.wait();
       for (const auto& gradient : gradients) EXPECT_THAT(gradient, Each(FloatEq(3.0F)));
     }
+  });
+}
+
+// Ordinary and prepared, in C and in C++: one text on all ranks.
+TEST_F(MemoryCheck, OfNumbersSaysTheSameInCAndInCpp) {
+  ::setenv("RONDE_CHECK", "finite", 1);
+  on_ranks(2, [](ronde::Engine& engine) {
+    std::vector<float> data(10, 1.0F);
+    ronde::Prepared sum = engine.prepare_allreduce("sum", data, ronde::sum);
+    sum.run();
+    if (engine.rank() == 1) data[3] = NAN;
+    const std::string in_cpp =
+        thrown_by([&] { engine.allreduce("x", std::span(data), ronde::sum).wait(); });
+    EXPECT_THAT(in_cpp, HasSubstr("'x': rank 1 submitted nan at element 3 of 10 at "));
+    const std::string in_c = allreduced_in_c(engine, data);
+    const std::string told = "'x': rank 1 submitted nan at element 3 of 10, and RONDE_CHECK=finite";
+    EXPECT_THAT(in_c, HasSubstr(told));
+    EXPECT_THAT(thrown_by([&] { sum.run(); }), HasSubstr("rank 1 submitted nan at element 3"));
+    std::ranges::fill(data, 1.0F);
+    sum.run();
+    EXPECT_THAT(data, Each(FloatEq(2.0F)));
   });
 }
 

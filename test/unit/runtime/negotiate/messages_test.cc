@@ -276,13 +276,14 @@ TEST(Messages, LengthsBeyondTheMessageAreRefused) {
   Bytes notice = encode(Decision(NoticeDecision{"text", false}));
   for (std::size_t i = 1; i < 5; ++i) notice[i] = std::byte{0xFF};
   EXPECT_THAT(decode_decision(notice).status().message(), HasSubstr("an early end"));
-  // The last three lengths of a request are those of shape, splits and members; its step follows.
+  // The last three lengths of a request are those of shape, splits and members; its step
+  // and the text about what is not finite follow.
   const Bytes request = encode(Announcement(RequestAnnouncement{"", "", {}}));
-  for (const std::size_t from_end : {20U, 16U, 12U}) {
+  for (const std::size_t from_end : {24U, 20U, 16U}) {
     Bytes longer = request;
     for (std::size_t i = 0; i < 4; ++i) longer[longer.size() - from_end + i] = std::byte{0xFF};
     EXPECT_THAT(decode_announcement(longer).status().message(),
-                HasSubstr(from_end == 12 ? "a group that is longer than the message"
+                HasSubstr(from_end == 16 ? "a group that is longer than the message"
                                          : "a list that is longer than the message"));
   }
   Bytes batch = encode(Decision(BatchDecision{}));
