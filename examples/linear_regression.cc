@@ -43,7 +43,8 @@ int learn(Strategy& strategy, const FlagTable& flags, Settings& all) {
                {.data = data,
                 .test = noisy_line(all.run.seed + 1, 1000, 1),
                 .same = flags.values_of({"seed", "batch"}),
-                .watch = {{"weight", number(0)}, {"bias", number(1)}}},
+                .watch = {{"weight", number(0)}, {"bias", number(1)}},
+                .loss_name = "cost"},  // as the guides' summary
                all.run);
 }
 
@@ -69,7 +70,6 @@ int main(int argc, char** argv) {
       if (all.servers.chosen) flags.otherwise(flag, value);
     }
   });
-  return run_program(
-      argc, argv, flags, [&](Strategy& strategy) { return learn(strategy, flags, all); },
-      server::served_by(all.servers));
+  const auto body = [&](Strategy& strategy) { return learn(strategy, flags, all); };
+  return run_program(argc, argv, flags, body, server::served_by(all.servers));
 }

@@ -206,5 +206,16 @@ def recommender():
         assert number(by_server, "row_bytes_per_step") < few / 2, f"{by_server}{few}"
 
 
+def named_workers():
+    """Workers with a loop each, and workers that the chief gives each step to by name."""
+    for chief in (False, True):
+        job = Job(1, 2, "--steps", "200", chief=chief, program=f"{BIN}/named_workers")
+        text = job.run(1, 2, chief=chief)[0]
+        is_line(text)
+        assert ("way=by_name" in text) == chief, text
+        for i in range(2 if chief else 0):
+            assert f"worker {i} says: worker {i}\n" in text, text
+
+
 if __name__ == "__main__":
     late.end(lambda: run_check(globals()))

@@ -8,6 +8,7 @@ something does not hold. examples/TOUR.md says which guide each stop is from.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import shlex
@@ -43,6 +44,16 @@ def equal(key, value):
 def same(key):
     return f"{key} is that of the stop before", lambda now, before: now[key] == before[key]
 
+
+def named_workers(flags, last="worker --task_index=0"):
+    tasks = dict.fromkeys(["ps", "worker --task_index=1", "worker --task_index=0", last])
+    tasks[last] = tasks.pop(last)
+    return " & ".join(f"named_workers {flags} --job_name={task}" for task in tasks)
+
+
+HOSTS = "--worker_hosts=127.0.0.1:2223,127.0.0.1:2224"
+ONE, TWO = f"--ps_hosts=127.0.0.1:2222 {HOSTS}", f"--standby on --ps_hosts=127.0.0.1:2222,127.0.0.1:2221 {HOSTS}"
+SMALL_STORE = "--users 20 --items 20 --learning-rate 5"
 
 # What it shows, the command, what is asserted of the values in its last line. {} is a folder of its own.
 CONSTANTS = (equal("predicted_in_order", "100"), below("evaluate_loss", 0.05), near("loop_loss", 0.2876, 0.001))
@@ -84,8 +95,9 @@ STOPS = [
      (same("param_hash"), same("discriminator_hash"))),
     ("y = 2 x + 10 on a server, with two workers, as in three shells", " & ".join(
         f"linear_regression --ps_hosts=127.0.0.1:2222 --worker_hosts=127.0.0.1:2223,127.0.0.1:2224 --job_name={task}"
+        " --logdir {}/servers"
         for task in ("ps --task_index=0", "worker --task_index=1", "worker --task_index=0")),
-     (near("weight", 2, 0.05), near("bias", 10, 0.05), equal("servers", "1"))),
+     (near("weight", 2, 0.05), near("bias", 10, 0.05), equal("servers", "1"), below("summary/cost", 1))),
     ("a network on a server, which is the last rank: no worker is more than two steps ahead",
      f"{MPIRUN} 3 train_fashion_mnist --servers 1 --mode stale=2 --steps 600 --test-images 1000",
      (at_least("test_accuracy", 0.7), below("most_ahead", 3))),
@@ -117,16 +129,28 @@ STOPS = [
      (below("difference", 1e-6), below("loss", 0.5))),
     ("the pipeline in one process", f"pipeline {MIRRORED} 4", (below("difference", 1e-6), equal("collectives", "0"))),
     ("the split layers in one process", f"tensor_parallel {MIRRORED} 4", (below("difference", 1e-6),)),
+    ("workers with a loop each on a server (between-graph)", named_workers(ONE),
+     (equal("way", "between"), near("weight", 2, 0.05), near("bias", 10, 0.05))),
+    ("the chief gives each step to a worker by name, with its samples (in-graph)",
+     named_workers(f"{ONE} --chief_hosts=127.0.0.1:2225", "chief"),
+     (equal("way", "by_name"), near("weight", 2, 0.05), near("bias", 10, 0.05))),
+    ("a recommender whose rows are on two servers, each with a standby", " & ".join([
+        *(f"recommender {TWO} {SMALL_STORE} --job_name=ps --task_index={i}" for i in range(2)),
+        f"{MPIRUN} 2 recommender {TWO} {SMALL_STORE} --job_name=worker"]),
+     (equal("rows", "server"), at_least("accuracy", 0.8))),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
-              "multiworker": "", "central": "--strategy central --replicas 2"}
+              "multiworker": "", "central": "--strategy central --replicas 2",
+              "server": "--servers 1"}
 SMALL = "train_fashion_mnist --epochs 1 --test-images 500 --save-seconds 0"
 # What a program does, and with which commands; of the last one the line of results counts.
 DOES = {"fit": [f"{SMALL} --steps 10"],
         "custom loop": ["strategies --epochs 1"],
         "evaluate": [f"{SMALL} --steps 20 --early-stopping on"],
         "save and restore": [f"{SMALL} --steps 10 --logdir {{}}", f"{SMALL} --steps 20 --logdir {{}}"]}
+# On servers a loop of one's own is that of workers who pull and push.
+SERVED = {"strategies --epochs 1": named_workers(ONE)}
 # Asked for, and refused in a line.
 REFUSED = [("--strategy none --replicas 2", "use --strategy mirrored"),
            ("--strategy onedevice --replicas 2", "use --strategy mirrored"),
@@ -172,6 +196,15 @@ class Tour:
             return {}
         return dict(pair.split("=", 1) for pair in self.results(done).split() if "=" in pair)
 
+    @staticmethod
+    def summaries(logdir):
+        """The last of each name that the chief has written there, in lines beside its event files."""
+        found = {}
+        for file in pathlib.Path(logdir).glob("metrics.jsonl"):
+            for line in file.read_text(encoding="utf-8").splitlines():
+                found |= {f"summary/{name}": str(value) for name, value in json.loads(line).items()}
+        return found
+
     def fail(self, what, done):
         self.problems += 1
         print(f"   DOES NOT HOLD: {what} (exit code {done.returncode})\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -181,7 +214,7 @@ class Tour:
         print(f"{number}. {shows}\n   $ {command.replace('{}', 'LOGDIR')}", flush=True)
         start = time.monotonic()
         done = self.run(command, logdir)
-        now = self.values(done)
+        now = self.values(done) | self.summaries(f"{logdir}/servers")
         print(f"   {self.results(done)}")
         for what, holds in asserted:
             try:
@@ -197,7 +230,11 @@ class Tour:
 
     def cell(self, strategy, commands, logdir):
         for command in commands:
-            done = self.run(f"{command} {STRATEGIES[strategy]}", logdir)
+            if strategy == "server":
+                command = SERVED.get(command, f"{MPIRUN} 3 {command} {STRATEGIES[strategy]}")
+            else:
+                command = f"{command} {STRATEGIES[strategy]}"
+            done = self.run(command, logdir)
             now = self.values(done)
             if not now.get("param_hash"):
                 break
@@ -209,8 +246,7 @@ class Tour:
         return (done.stderr.splitlines() or ["failed"])[-1], None
 
     def table(self):
-        """Every strategy but that of servers, with everything that it does; one process has the same bits under all
-        with as many replicas."""
+        """Every strategy with everything that it does; one process has the same bits under all with as many replicas."""
         print("strategy    " + "  ".join(f"{what:16}" for what in DOES))
         hashes = {}
         for strategy in STRATEGIES:

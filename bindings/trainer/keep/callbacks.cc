@@ -99,7 +99,7 @@ void LogMetrics::on_step(TrainingState& state) {
                 {"speed/wait_share", mine / seconds},
                 {"speed/straggler", static_cast<double>(straggler)}};
   if (sums.samples > 0.0) {
-    values["train/loss"] = sums.loss();
+    values[options_.loss] = sums.loss();
     values["train/accuracy"] = sums.accuracy();
   }
   if (options_.learning_rate) {

@@ -57,10 +57,11 @@ class SaveCheckpoints final : public Callback {
 class LogMetrics final : public Callback {
  public:
   struct Options {
-    std::string directory;     // of the chief
-    std::uint64_t every = 50;  // steps; the chief's counts
-    Flags flags{};             // shown as text
-    std::string ranks{};       // likewise: the table of ranks
+    std::string directory;            // of the chief
+    std::uint64_t every = 50;         // steps; the chief's counts
+    Flags flags{};                    // shown as text
+    std::string ranks{};              // likewise: the table of ranks
+    std::string loss = "train/loss";  // the name of a step's loss
     std::function<double(std::uint64_t step)> learning_rate{};
     PrintLine say{};
     Worker::Span patience = std::chrono::seconds(10);  // the timeout for a disk that hangs

@@ -72,6 +72,7 @@ class Callbacks {
                        .every = settings.log_every == 0 ? 50 : settings.log_every,
                        .flags = settings.all_flags,
                        .ranks = here.replica.engine().describe(),
+                       .loss = here.training.loss_name,
                        .learning_rate = [schedule = here.schedule](
                                             auto step) { return learning_rate(schedule, step); },
                        .say = say});

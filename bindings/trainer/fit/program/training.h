@@ -23,6 +23,7 @@ struct Training {
   Flags same{};         // what one that goes on must have in common, besides the data
   std::string words{};  // "classes=0,1 ": what the line of results says after the ranks
   Watched watch{};      // numbers that each line has
+  std::string loss_name = "train/loss";  // of a step's loss in the logs
 };
 
 // Collective: trains a compiled model to the end that the settings ask for, from where it stands

@@ -235,6 +235,7 @@ void Coordinator::progress(double seconds) {
     in.result += away;
     in.state.forgive(away);
   }
+  send(in.state.on_tick(steady_seconds()));  // free workers get at once what was scheduled
   const auto messages = in.socket.receive(seconds);
   const double now = in.listened = steady_seconds();
   if (!messages.empty()) in.heard = now;
@@ -246,7 +247,6 @@ void Coordinator::progress(double seconds) {
   if (now - in.beat > 0.1) {
     in.beat = now;
     in.send(Kind::kBeat);
-    send(in.state.on_tick(now));
   }
   if (now - in.heard > in.deadline) {
     throw TrainerError("the chief has received no message of a worker for " +
