@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model and a training loop of one's own, under any strategy: a program to copy.
-#include <cstdio>
 #include <ronde/trainer.hpp>
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 struct TwoBranches {             // any class is a model that can be called and lists its parameters
   Linear sharp{"sharp", 784, 64, Initialization::kHe, 1};
   Linear soft{"soft", 784, 64, Initialization::kGlorot, 1};
   Linear last{"last", 128, 10, Initialization::kGlorot, 1};
-  Tensor operator()(const Tensor& images) {
-    return last(concat(std::array{relu(sharp(images)), sigmoid(soft(images))}, 1));
-  }
+  Tensor operator()(const Tensor& x) { return last(concat({relu(sharp(x)), sigmoid(soft(x))}, 1)); }
   std::vector<Parameter*> parameters() { return parameters_of({&sharp, &soft, &last}); }
 };
 int main(int argc, char** argv) {
@@ -28,10 +25,9 @@ int main(int argc, char** argv) {
     for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
       Metrics all;
       for (const auto& batch : batches.epoch(epoch - 1)) all.add(total(strategy.run(step, batch)));
-      if (!strategy.is_chief()) continue;
-      std::printf("ranks=%zu epoch=%zu loss=%.6f accuracy=%.4f param_hash=%s\n",
-                  strategy.num_replicas_in_sync(), epoch, all.loss(), all.accuracy(),
-                  model.parameter_hash().c_str());
+      strategy.say(formatted("ranks=%zu epoch=%zu loss=%.6f accuracy=%.4f param_hash=%s",
+                             strategy.num_replicas_in_sync(), epoch, all.loss(), all.accuracy(),
+                             model.parameter_hash().c_str()));
     }
     return 0;
   });

@@ -142,7 +142,7 @@ STOPS = [
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
               "multiworker": "", "central": "--strategy central --replicas 2",
-              "server": "--servers 1"}
+              "server": "--servers 1 --mode sync"}
 SMALL = "train_fashion_mnist --epochs 1 --test-images 500 --save-seconds 0"
 # What a program does, and with which commands; of the last one the line of results counts.
 DOES = {"fit": [f"{SMALL} --steps 10"],

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -44,6 +45,9 @@ Tensor reshape(const Tensor& input, Shape shape);
 Tensor flatten(const Tensor& input);
 // Side by side along side number `axis`; the other sides must agree.
 Tensor concat(std::span<const Tensor> parts, std::size_t axis);
+inline Tensor concat(std::initializer_list<Tensor> parts, std::size_t axis) {
+  return concat(std::span(parts.begin(), parts.size()), axis);
+}
 
 Tensor sum(const Tensor& input);   // of all elements, added in double precision
 Tensor mean(const Tensor& input);  // likewise; 0 where there are none

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -84,6 +85,10 @@ class Strategy {
   [[nodiscard]] std::size_t local_replicas() const noexcept { return replicas_.size(); }
   // Whether the first replica of all is in this process: the one that prints and saves.
   [[nodiscard]] bool is_chief() const { return replicas_.front()->is_chief(); }
+  // Prints a line, in that process alone.
+  void say(const std::string& line) const {
+    if (is_chief()) std::puts(line.c_str());
+  }
 
   // Calls step(Replica&, value...) on all replicas of this process at once, each with its
   // own value of each argument, and returns what they return. All processes call it. Of a batch

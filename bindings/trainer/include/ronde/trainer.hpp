@@ -40,3 +40,4 @@
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/random.h"
 #include "bindings/trainer/tensor/tape.h"
+#include "bindings/trainer/tensor/texts.h"
