@@ -123,7 +123,10 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       agent_(*job_, table_, config_, *clock_, log_, within_ ? &within_->identity : nullptr,
              {[this](Completion& completion) { runner_.complete(completion); },
               [this](bool wake) { runner_.notify(wake); },
-              [this](base::Bytes bytes) { return allocate_channel(bytes); }}),
+              [this](base::Bytes bytes) { return allocate_channel(bytes); },
+              [this](std::span<const std::byte> frame) {
+                return (within_ ? within_->job->agent_ : agent_).streams().send(frame, true);
+              }}),
       own_runner_(within_
                       ? nullptr
                       : std::make_unique<AgentRunner>(agent_, job_->board().doorbell(local_rank_),

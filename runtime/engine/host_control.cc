@@ -7,6 +7,7 @@ base::Result<int> HostControl::step(bool idle, SleepState& sleep) {
   if (!node_) return 0;
   RONDE_ASSIGN_OR_RETURN(const int work, node_->step(idle));
   drained_.store(node_->drained(), std::memory_order_release);
+  passes_messages_.store(node_->passes_messages(), std::memory_order_release);
   // Everything that had arrived is read: only new messages wake the background thread.
   if (links_) RONDE_RETURN_IF_ERROR(sleep.watch(links_->fd()));
   return work;

@@ -22,7 +22,7 @@ namespace ronde::runtime {
 
 // Owns the links and the control node; all members of a rank share it.
 //
-// Thread safety: drained() and fd() from any thread; the rest is for the agent.
+// Thread safety: drained(), passes_messages() and fd() from any thread; the rest is for the agent.
 class HostControl {
  public:
   // set_links: those of a process set, which go through the leaders of the job. late: where the
@@ -43,6 +43,10 @@ class HostControl {
   }
   // The other ranks can read everything that was decided.
   [[nodiscard]] bool drained() const { return drained_.load(std::memory_order_acquire); }
+  // As in ControlNode.
+  [[nodiscard]] bool passes_messages() const {
+    return passes_messages_.load(std::memory_order_acquire);
+  }
   // The descriptor of the links; -1 where there are none.
   [[nodiscard]] int fd() const { return links_ ? links_->fd() : -1; }
   [[nodiscard]] TcpLinks* links() const { return links_.get(); }
@@ -65,6 +69,7 @@ class HostControl {
   std::unique_ptr<SetLinks> set_links_;  // likewise
   std::unique_ptr<ControlNode> node_;
   std::atomic<bool> drained_{true};
+  std::atomic<bool> passes_messages_{false};
 };
 
 }  // namespace ronde::runtime
