@@ -16,6 +16,12 @@
 // messages at a time. Whoever has been granted a message sends it without waiting for another one,
 // so no circle of ranks waits for room.
 //
+//   late:    asker     kAsk to the leader of the other rank's host, before it says who is late.
+//            leader    kState: who is stopped there. Where no answer comes, that leader or the line
+//                      to it stands still.
+// Where nobody is found, whoever fails the job waits a while longer, so that one who knows more
+// comes first.
+//
 // Who has closed its engine: the coordinator tells all ranks, first that a rank sends no message
 // any more (DepartedDecision), and that it takes none either (its `left`). kClosing says the first,
 // too, to those to which it has sent. In a process set what the coordinator tells may overtake the

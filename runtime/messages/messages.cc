@@ -234,8 +234,8 @@ Result<Messages::WorkPtr> Messages::receive(const MessageRequest& request) {
     } else {
       matching_.post(request.tag, from, operation);
       looked = progress(finished).status();
-      if (in_flight_.contains(operation->id)) end_if_hopeless(operation, finished);
     }
+    if (in_flight_.contains(operation->id)) end_if_hopeless(operation, finished);
   }
   end(finished);
   if (!looked.ok()) hooks_.fail(looked, looked.rank().value_or(-1));

@@ -131,6 +131,13 @@ class Messages {
     bool ended = false;  // it sends no more messages
     bool gone = false;   // it has closed its engine
   };
+  // What is known of the ranks of another host.
+  struct HostState {
+    base::Instant asked{};
+    bool answered = false;
+    std::int32_t stopped = -1;
+    std::string text;
+  };
   struct Departure {
     std::int32_t rank = 0;
     bool left = false;
@@ -182,6 +189,7 @@ class Messages {
 
   // ---- messages_late.cc ----
   void check_late();
+  [[nodiscard]] std::string stopped_here(std::int32_t* first, std::int32_t preferred) const;
   [[nodiscard]] base::Status mismatch(const Operation& receive, std::int32_t from,
                                       const Record& record) const;
   [[nodiscard]] base::Status not_received(std::int32_t from, const Record& record) const;
@@ -201,6 +209,12 @@ class Messages {
   base::Status take_chunk(std::int32_t from) RONDE_REQUIRES(mutex_);
   base::Status on_taken(std::int32_t from, const Record& record) RONDE_REQUIRES(mutex_);
   base::Status grant() RONDE_REQUIRES(mutex_);
+  base::Status on_ask(std::int32_t from) RONDE_REQUIRES(mutex_);
+  void on_state(std::int32_t from, const Received& received) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<std::int32_t> far_hosts_of(const Operation& operation) const;
+  bool has_asked(const Operation& operation, base::Instant due, bool fails) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] std::string far_text(const Operation& operation, std::int32_t* culprit) const
+      RONDE_REQUIRES(mutex_);
   void take_departures() RONDE_REQUIRES(mutex_);
 
   const RankContext& context_;
@@ -231,7 +245,8 @@ class Messages {
   std::map<std::pair<std::int32_t, std::uint64_t>, OperationPtr> chunked_ RONDE_GUARDED_BY(mutex_);
   std::size_t granted_ RONDE_GUARDED_BY(mutex_) = 0;  // of them from other hosts
   std::deque<OperationPtr> ungranted_ RONDE_GUARDED_BY(mutex_);
-  std::deque<Departure> departures_ RONDE_GUARDED_BY(mutex_);  // of ranks of other hosts
+  std::deque<Departure> departures_ RONDE_GUARDED_BY(mutex_);         // of ranks of other hosts
+  std::map<std::int32_t, HostState> hosts_ RONDE_GUARDED_BY(mutex_);  // that have been asked
   bool news_of_far_ RONDE_GUARDED_BY(mutex_) = false;
 };
 

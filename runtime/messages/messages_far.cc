@@ -97,4 +97,74 @@ Status Messages::grant() {
   return {};
 }
 
+// ---- late messages ----
+
+Status Messages::on_ask(std::int32_t from) {
+  std::int32_t stopped = -1;
+  const std::string text = stopped_here(&stopped, -1);
+  RONDE_ASSIGN_OR_RETURN(Outgoing* const out, channel_to(from));
+  return out->post({.kind = RecordKind::kState, .code = stopped}, std::as_bytes(std::span(text)));
+}
+
+void Messages::on_state(std::int32_t from, const Received& received) {
+  HostState& host = hosts_[context_.shape.host_of(from)];
+  host.answered = true;
+  host.stopped = received.record.code;
+  host.text.assign(reinterpret_cast<const char*>(received.bytes.data()), received.bytes.size());
+  next_look_.store(Instant(), std::memory_order_relaxed);
+}
+
+// The other hosts on which the rank is, or may be, for which this waits.
+std::vector<std::int32_t> Messages::far_hosts_of(const Operation& operation) const {
+  std::vector<std::int32_t> hosts;
+  if (operation.peer >= 0) {
+    if (is_far(operation.peer)) hosts.push_back(context_.shape.host_of(operation.peer));
+    return hosts;
+  }
+  for (std::int32_t host = 0; host < context_.shape.hosts(); ++host) {
+    if (host != context_.shape.host_of(context_.rank)) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+// Whether what can be known of the cause is known, since when this was due. Otherwise asks, and is
+// to be called again.
+bool Messages::has_asked(const Operation& operation, Instant due, bool fails) {
+  std::int32_t stopped = -1;
+  if (context_.shape.hosts() == 1 || !stopped_here(&stopped, -1).empty()) return true;
+  const Instant now = context_.clock.now();
+  // One who waits for the rank that does not answer knows it before the others.
+  bool all = !fails || now - due >= 2 * kFarGrace;
+  for (const std::int32_t host : far_hosts_of(operation)) {
+    HostState& state = hosts_[host];
+    if (state.asked < due - kFarGrace / 4) {
+      state = {now, false, -1, ""};
+      const auto out = channel_to(context_.shape.leader_of(host));
+      if (out.ok()) (*out)->post({.kind = RecordKind::kAsk}, {}).ignore();
+    }
+    const bool silent = !state.answered && now - state.asked >= kFarGrace;
+    if (fails && (silent || state.stopped >= 0)) return true;
+    all = all && (silent || state.answered);
+  }
+  return all;
+}
+
+std::string Messages::far_text(const Operation& operation, std::int32_t* culprit) const {
+  std::string text;
+  for (const std::int32_t host : far_hosts_of(operation)) {
+    const auto found = hosts_.find(host);
+    if (found == hosts_.end()) continue;
+    const HostState& state = found->second;
+    const std::int32_t leader = context_.shape.leader_of(host);
+    const std::int32_t cause = state.answered ? state.stopped : leader;
+    if (*culprit < 0) *culprit = cause;
+    text += state.answered
+                ? state.text
+                : "; rank " + std::to_string(leader) + " (host " + context_.shape.host_name(host) +
+                      ") does not answer: it is stopped, its machine is stuck, or the "
+                      "line to it is cut";
+  }
+  return text;
+}
+
 }  // namespace ronde::runtime

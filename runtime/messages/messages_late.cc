@@ -17,6 +17,13 @@ using base::Instant;
 using base::MutexLock;
 using base::Status;
 
+namespace {
+
+// How soon to look whether other hosts have answered; an answer is looked at at once.
+constexpr base::Nanoseconds kLookAgain = std::chrono::milliseconds(100);
+
+}  // namespace
+
 // "the message with tag 3 from rank 0 to rank 1 (4 of f32, at trainer.cc:12)".
 std::string Messages::text_of(const Operation& operation) const {
   const MessageRequest& request = operation.request;
@@ -141,12 +148,16 @@ std::string Messages::late_text(const Operation& operation, Instant now,
     text += "it is being copied";
   }
   // The other rank may itself wait for one that is stopped.
+  return text + stopped_here(culprit, operation.peer) + far_text(operation, culprit);
+}
+
+// Who is stopped on this host; the first of them, or the preferred one.
+std::string Messages::stopped_here(std::int32_t* first, std::int32_t preferred) const {
+  std::string text;
   for (std::int32_t position = 0; position < context_.board.ranks(); ++position) {
-    const std::string stopped =
-        stopped_text(context_.rank_at(position), context_.board.presence(position));
-    if (!stopped.empty() && (*culprit < 0 || context_.rank_at(position) == operation.peer)) {
-      *culprit = context_.rank_at(position);
-    }
+    const std::int32_t rank = context_.rank_at(position);
+    const std::string stopped = stopped_text(rank, context_.board.presence(position));
+    if (!stopped.empty() && (*first < 0 || rank == preferred)) *first = rank;
     text += stopped;
   }
   return text;
@@ -165,21 +176,21 @@ void Messages::check_late() {
     const MutexLock lock(mutex_);
     Instant next = departures_.empty() ? base::kNever : departures_.front().counts_at;
     for (const auto& [id, each] : in_flight_) {
-      const base::Nanoseconds waited = now - each->since;
-      if (failure.ok() && waited >= context_.config.stall_failure) {
+      const base::Nanoseconds patience = context_.config.stall_failure;
+      const Instant fails =
+          patience >= base::kNever - each->since ? base::kNever : each->since + patience;
+      if (failure.ok() && now >= fails && has_asked(*each, fails, true)) {
         failure = Status::error(Code::kDeadline,
                                 late_text(*each, now, &culprit) +
                                     ". This is the deadline of RONDE_STALL_FAILURE_SECONDS");
       }
-      if (now >= each->warn_at) {
+      if (now >= each->warn_at && has_asked(*each, each->warn_at, false)) {
         std::int32_t stopped = -1;
         warnings.push_back(late_text(*each, now, &stopped));
         each->warn_at = now + context_.config.stall_warning;
       }
-      const base::Nanoseconds patience = context_.config.stall_failure;
-      const Instant fails =
-          patience >= base::kNever - each->since ? base::kNever : each->since + patience;
-      next = std::min({next, each->warn_at, fails});
+      const Instant due = std::min(each->warn_at, fails);
+      next = std::min(next, due > now ? due : now + kLookAgain);
     }
     next_look_.store(next, std::memory_order_relaxed);
   }

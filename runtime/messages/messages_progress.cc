@@ -117,6 +117,11 @@ Status Messages::on_record(std::int32_t from, const Received& received, Finished
       return {};
     case RecordKind::kTaken:
       return on_taken(from, received.record);
+    case RecordKind::kAsk:
+      return on_ask(from);
+    case RecordKind::kState:
+      on_state(from, received);
+      return {};
     default:
       return on_answer(from, received, finished);
   }

@@ -26,6 +26,8 @@ enum class RecordKind : std::uint8_t {
   kRefused = 6,  // answers an offer, or bytes (id 0): nobody gets it; `code`, and a text follows
   kClosing = 7,  // the sender sends no more messages
   kTaken = 8,    // of what came from another host: `address` bytes of small ones and `id` chunks
+  kAsk = 9,      // to the leader of another host: which of its ranks is stopped?
+  kState = 10,   // answers that: `code` is the first, or -1; a text follows
 };
 
 struct Record {
@@ -50,7 +52,7 @@ struct Received {
   if (message.size() < sizeof(Record)) return std::nullopt;
   std::memcpy(&received.record, message.data(), sizeof(Record));
   const auto& [kind, dtype, in_arena, code, tag, count, id, address] = received.record;
-  if (kind < RecordKind::kBytes || kind > RecordKind::kTaken) return std::nullopt;
+  if (kind < RecordKind::kBytes || kind > RecordKind::kState) return std::nullopt;
   if (!base::dtype_from_value(static_cast<std::int64_t>(dtype)) || count < 0) return std::nullopt;
   received.bytes = message.subspan(sizeof(Record));
   return received;
