@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between ranks of different hosts. Their records (record.h) travel in frames, which the
 // leaders of the hosts pass on from one rank to the other: to the root, unless they meet the host
-// of that rank before, and down from there. All frames of one rank to another come in the order in
-// which they were sent, and before what the coordinator tells of their sender later.
+// of that rank before, and down from there. On a host they come as decisions do, which all its
+// ranks read: each is woken, and one that is stopped holds the others up once that ring is full.
+// All frames of one rank to another come in the order in which they were sent, and before what the
+// coordinator tells of their sender later.
 //
 //   small:   sender    kBytes, with the bytes; the send is done.
 //   large:   sender    kOffer: type and length, no bytes.
