@@ -90,7 +90,10 @@ Status Engine::close() {
   // coordinator takes none from this rank after it.
   await_none(submitting_threads_);
   Status left = may.ok() ? leave() : await_failure();
-  if (left.ok() && may.ok()) left = pass_on_to_the_end();
+  if (may.ok() && !agent_.failure().failed()) {
+    const Status passed = pass_on_to_the_end();
+    if (left.ok()) left = passed;
+  }
   // Every work is done, so threads that waited for one are about to return.
   await_none(waiting_threads_);
   within_ ? end_set() : runner_.stop();
@@ -149,12 +152,15 @@ Status Engine::leave() {
   if (!drained) give_messages_up();
   agent_.member().announce(ClosingAnnouncement{true, agent_.member().last_step()}, true).ignore();
   runner_.notify(false);
+  const std::uint64_t begun = agent_.control().begun();
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
   const base::Instant deadline = clock_->after(patience);
-  // A rank whose join has ended may still be in a batch of the others.
-  while ((!agent_.control().drained() || table_.stands_in()) && clock_->now() < deadline &&
-         !agent_.failure().failed()) {
+  // A rank whose join has ended may still be in a batch of the others, and messages that have ended
+  // here may still be on their way to the leader. A leader passes its own announcement on.
+  while ((!agent_.control().has_stepped(begun) || !agent_.control().drained() ||
+          agent_.streams().has_backlog() || table_.stands_in()) &&
+         clock_->now() < deadline && !agent_.failure().failed()) {
     Completion nothing;  // to drive the agent for a moment
     [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
   }
@@ -184,6 +190,31 @@ void Engine::give_messages_up() {
     Completion nothing;  // to drive the agent for a moment
     [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
   }
+}
+
+// The leaders of hosts pass on what the ranks of a set over several hosts tell each other, whether
+// they are in it or not, and messages, also when they have left the job. After the deadline sets
+// fail the job; whoever may still want to send a message need not.
+Status Engine::pass_on_to_the_end() {
+  const HostControl& control = agent_.control();
+  if (!agent_.passes_on() && !control.passes_messages()) return {};
+  const Inside inside(waiting_threads_);
+  const base::Instant deadline = clock_->after(config_.shutdown_timeout);
+  while ((agent_.passes_on() || control.passes_messages() || !control.drained()) &&
+         clock_->now() < deadline && !agent_.failure().failed()) {
+    Completion nothing;  // to drive the agent for a moment
+    [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
+  }
+  if (!agent_.passes_on() || agent_.failure().failed()) return {};
+  Status late = Status::error(
+      Code::kDeadline, "rank " + std::to_string(rank_) +
+                           " closes its engine, through which hosts talk to each other, but a "
+                           "process set over several hosts is still open on other ranks "
+                           "(RONDE_SHUTDOWN_TIMEOUT_SECONDS passed): close it there first");
+  agent_.failure().fail(late, rank_);
+  runner_.notify(true);
+  static_cast<void>(runner_.wait(agent_.works().drained(), clock_->after(kFarewell)));
+  return late;
 }
 
 // This rank has failed the job. It announces nothing more: the coordinator might read that before

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Process sets: engines inside that of the job.
 #include <algorithm>
-#include <chrono>
 #include <span>
 #include <utility>
 
@@ -21,9 +20,6 @@ using base::Status;
 namespace {
 
 constexpr std::size_t kLongestSetName = 256;
-
-// How often a leader that closes looks whether all sets have ended.
-constexpr base::Nanoseconds kSetPoll = std::chrono::microseconds(200);
 
 Status refused_set(const std::string& name, const std::string& what) {
   return Status::error(Code::kInvalidArgument, "process set '" + name + "': " + what);
@@ -316,9 +312,10 @@ std::unique_ptr<SetLinks> Engine::links_of_set(const SetIdentity& set, const bas
   return std::make_unique<SetLinks>(
       shape, host,
       [streams = &agent_.streams(), set](std::int32_t rank, std::span<const std::byte> message) {
-        return streams->send(encode(SetFrameAnnouncement{set.number,
-                                                         set.ranks[base::narrow<std::size_t>(rank)],
-                                                         {message.begin(), message.end()}}),
+        return streams->send(encode(FrameAnnouncement{set.number,
+                                                      -1,
+                                                      set.ranks[base::narrow<std::size_t>(rank)],
+                                                      {message.begin(), message.end()}}),
                              false);
       });
 }
@@ -347,27 +344,6 @@ void Engine::close_sets() {
     set->closed_at_exit_.store(true);
     set->close().ignore();
   }
-}
-
-// The leaders of hosts pass on what the ranks of a set over several hosts tell each other, whether
-// they are in it or not, and also when they have left the job.
-Status Engine::pass_on_to_the_end() {
-  const Inside inside(waiting_threads_);
-  const base::Instant deadline = clock_->after(config_.shutdown_timeout);
-  while (agent_.passes_on() && clock_->now() < deadline && !agent_.failure().failed()) {
-    Completion nothing;  // to drive the agent for a moment
-    [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kSetPoll));
-  }
-  if (!agent_.passes_on() || agent_.failure().failed()) return {};
-  Status late = Status::error(
-      Code::kDeadline, "rank " + std::to_string(rank_) +
-                           " closes its engine, through which hosts talk to each other, but a "
-                           "process set over several hosts is still open on other ranks "
-                           "(RONDE_SHUTDOWN_TIMEOUT_SECONDS passed): close it there first");
-  agent_.failure().fail(late, rank_);
-  runner_.notify(true);
-  static_cast<void>(runner_.wait(agent_.works().drained(), clock_->after(kFarewell)));
-  return late;
 }
 
 // The job's agent steps that of the set no more.

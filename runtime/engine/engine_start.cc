@@ -126,7 +126,10 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
               [this](bool wake) { runner_.notify(wake); },
               [this](base::Bytes bytes) { return allocate_channel(bytes); },
               within_ ? &within_->job->waits() : nullptr,
-              within_ ? &within_->job->agent_.timeline() : nullptr}),
+              within_ ? &within_->job->agent_.timeline() : nullptr,
+              [this](std::span<const std::byte> frame) {
+                return (within_ ? within_->job->agent_ : agent_).streams().send(frame, true);
+              }}),
       own_runner_(within_
                       ? nullptr
                       : std::make_unique<AgentRunner>(agent_, job_->board().doorbell(local_rank_),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -22,7 +23,8 @@ namespace ronde::runtime {
 
 // Owns the links and the control node; all members of a rank share it.
 //
-// Thread safety: drained() and fd() from any thread; the rest is for the agent.
+// Thread safety: drained(), begun(), has_stepped(), passes_messages() and fd() from any thread; the
+// rest is for the agent.
 class HostControl {
  public:
   // set_links: those of a process set, which go through the leaders of the job. late: where the
@@ -43,6 +45,16 @@ class HostControl {
   }
   // The other ranks can read everything that was decided.
   [[nodiscard]] bool drained() const { return drained_.load(std::memory_order_acquire); }
+  // How many steps have begun; has_stepped(begun()) is true once one has ended that began later,
+  // and so has read what was announced here before.
+  [[nodiscard]] std::uint64_t begun() const { return begun_.load(std::memory_order_seq_cst); }
+  [[nodiscard]] bool has_stepped(std::uint64_t begun) const {
+    return !node_ || ended_.load(std::memory_order_acquire) > begun;
+  }
+  // As in ControlNode.
+  [[nodiscard]] bool passes_messages() const {
+    return passes_messages_.load(std::memory_order_acquire);
+  }
   // The descriptor of the links; -1 where there are none.
   [[nodiscard]] int fd() const { return links_ ? links_->fd() : -1; }
   [[nodiscard]] TcpLinks* links() const { return links_.get(); }
@@ -65,6 +77,9 @@ class HostControl {
   std::unique_ptr<SetLinks> set_links_;  // likewise
   std::unique_ptr<ControlNode> node_;
   std::atomic<bool> drained_{true};
+  std::atomic<bool> passes_messages_{false};
+  std::atomic<std::uint64_t> begun_{0};
+  std::atomic<std::uint64_t> ended_{0};
 };
 
 }  // namespace ronde::runtime

@@ -67,12 +67,15 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
           [this](StandingAnnouncement& standing) { return sets_stand(standing); }),
       messages_(context_, job.oversubscribed(),
                 {.allocate = std::move(hooks.allocate),
+                 .send_far = [this](std::int32_t to, const Record& record,
+                                    auto bytes) { return send_far(to, record, bytes); },
                  .end = [this](Work& work, const Status& status,
                                bool of_job) { end_message(work, status, of_job); },
                  .remember = [this](const Status& why) { works_.remember(why); },
                  .fail = [this](const Status& why,
                                 std::int32_t culprit) { failure_.fail(why, culprit); }}),
-      tree_(context_.shape.hosts(), job.rank_table().fan_in) {
+      tree_(context_.shape.hosts(), job.rank_table().fan_in),
+      send_frame_(std::move(hooks.send_frame)) {
   timeline_.set_times(execution_.times());
 }
 
@@ -261,13 +264,17 @@ Status RankAgent::on_decision(const Decision& decision) {
   if (on_decision_about_sets(decision)) return {};
   RONDE_RETURN_IF_ERROR(member_.on_decision(decision));
   const auto* departed = std::get_if<DepartedDecision>(&decision);
-  if (departed != nullptr && context_.set == nullptr) on_departed_leader(departed->rank);
+  if (departed == nullptr) return {};
+  messages_.on_departed(departed->rank, departed->left);
+  if (context_.set == nullptr) on_departed_leader(departed->rank);
   return {};
 }
 
 bool RankAgent::on_decision_about_sets(const Decision& decision) {
-  if (const auto* frame = std::get_if<SetFrameDecision>(&decision)) {
-    if (frame->to == context_.rank) sets_.deliver(frame->number, frame->message);
+  if (const auto* frame = std::get_if<FrameDecision>(&decision)) {
+    if (frame->to != context_.rank) return true;
+    frame->number == 0 ? deliver(frame->from, frame->message)
+                       : sets_.deliver(frame->number, {frame->from, frame->message});
     return true;
   }
   if (const auto* open = std::get_if<SetDecision>(&decision)) {
@@ -305,8 +312,28 @@ bool RankAgent::passes_on(const std::vector<std::int32_t>& ranks) const {
          });
 }
 
-void RankAgent::deliver(std::vector<std::byte> message) {
-  if (SetLinks* const links = control_.set_links()) links->deliver(std::move(message));
+void RankAgent::deliver(std::int32_t from, const std::vector<std::byte>& message) {
+  if (from < 0) {
+    if (SetLinks* const links = control_.set_links()) links->deliver(message);
+    return;
+  }
+  const Status status = messages_.on_frame(from, message);
+  if (!status.ok()) failure_.fail(status, from);
+}
+
+// In a frame, which is announced to the leader of this host.
+Status RankAgent::send_far(std::int32_t to, const Record& record,
+                           std::span<const std::byte> bytes) {
+  FrameAnnouncement frame{0, context_.rank, to, {}};
+  if (context_.set != nullptr) {
+    frame.number = context_.set->number;
+    frame.to = context_.set->ranks[base::narrow<std::size_t>(to)];
+  }
+  const std::span<const std::byte> head = bytes_of(record);
+  frame.message.reserve(head.size() + bytes.size());
+  frame.message.assign(head.begin(), head.end());
+  frame.message.insert(frame.message.end(), bytes.begin(), bytes.end());
+  return send_frame_(encode(frame));
 }
 
 Status RankAgent::on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) {

@@ -56,6 +56,9 @@ class RankAgent final : public Agent, private Member::Owner {
     std::function<base::Result<std::span<std::byte>>(base::Bytes)> allocate;
     Submitters* threads_of_job = nullptr;  // of a process set
     Timeline* timeline = nullptr;  // of a process set: the job's; otherwise the rank has its own
+    // Sends an announcement of a frame (negotiate/messages.h) to the leader of this host in the
+    // job.
+    std::function<base::Status(std::span<const std::byte>)> send_frame;
   };
   // set: which process set this is a rank of; nullptr: the whole job. Another agent steps that of a
   // set, which has nothing to sleep on by itself.
@@ -101,7 +104,8 @@ class RankAgent final : public Agent, private Member::Owner {
 
   // ---- of the agent of a process set ----
   [[nodiscard]] std::int32_t number() const { return context_.set->number; }
-  void deliver(std::vector<std::byte> message);
+  // from: as in a Frame.
+  void deliver(std::int32_t from, const std::vector<std::byte>& message);
 
   // Done when the coordinator has decided that this rank departed, or no longer can.
   [[nodiscard]] Completion& departed() { return departed_; }
@@ -129,6 +133,7 @@ class RankAgent final : public Agent, private Member::Owner {
   bool on_decision_about_sets(const Decision& decision);
   void on_departed_leader(std::int32_t rank);
   void end_message(Work& work, const base::Status& status, bool of_job);
+  base::Status send_far(std::int32_t to, const Record& record, std::span<const std::byte> bytes);
   [[nodiscard]] bool passes_on(const std::vector<std::int32_t>& ranks) const;
   [[nodiscard]] base::Instant next_own_deadline() const;
 
@@ -159,6 +164,7 @@ class RankAgent final : public Agent, private Member::Owner {
   SetAgents<RankAgent> sets_;
   bool wants_rings_ = false;
   const HostTree tree_;
+  const std::function<base::Status(std::span<const std::byte>)> send_frame_;
   std::map<std::int32_t, std::string> passed_on_;  // by number
   std::atomic<bool> passes_on_{false};
 };

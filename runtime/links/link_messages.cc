@@ -45,8 +45,8 @@ void fields(auto& f, base::Is<ClosedReport> auto& closed) {
 void fields(auto& f, base::Is<RelayedDecision> auto& relayed) { f.rest(relayed.decision); }
 void fields(auto& f, base::Is<RollCall> auto& call) { f(call.answer); }
 void fields(auto& /*f*/, base::Is<GoodBye> auto& /*good_bye*/) {}
-void fields(auto& f, base::Is<SetFrame> auto& frame) {
-  f(frame.number, frame.to);
+void fields(auto& f, base::Is<Frame> auto& frame) {
+  f(frame.number, frame.from, frame.to);
   f.rest(frame.message);
 }
 void fields(auto& f, base::Is<LinkMessage> auto& message) {

@@ -61,16 +61,19 @@ struct RollCall {
 // The last message of a leader that closes its engine: the end of its connection is no failure.
 struct GoodBye {};
 
-// A message between two hosts of process set `number`, for rank `to` of the job. It goes up to the
-// root, unless it meets the host of that rank before, and down from there.
-struct SetFrame {
+// Something for rank `to` of the job alone, of the job (number 0) or of process set `number`. From
+// 0 or above: a record of a message of that rank, counted in the set (messages/far_protocol.h);
+// else a link message of the set. It goes up to the root, unless it meets the host of that rank
+// before, and down from there.
+struct Frame {
   std::int32_t number = 0;
+  std::int32_t from = -1;
   std::int32_t to = 0;
   std::vector<std::byte> message{};
 };
 
 using LinkMessage = std::variant<RelayedAnnouncement, ReadyReport, ClosedReport, RelayedDecision,
-                                 collectives::FailureRecord, RollCall, GoodBye, SetFrame>;
+                                 collectives::FailureRecord, RollCall, GoodBye, Frame>;
 
 // Two leaders tell each other which host each leads.
 struct LeaderHello {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links between the leaders of a process set over several hosts. They have no connections of
-// their own: the leaders of the job pass their messages on (SetFrame). All are children of the
+// their own: the leaders of the job pass their messages on (Frame). All are children of the
 // first.
 #pragma once
 
@@ -36,6 +36,9 @@ class SetLinks final : public Links {
   base::Result<int> poll(const Take& take) override;
   base::Status send_up(const LinkMessage& message) override;
   base::Status send_down(const LinkMessage& message) override;
+  base::Status send_towards(std::int32_t host, const LinkMessage& message) override {
+    return send_(shape_.leader_of(host), encode(message));
+  }
   base::Result<bool> flush() override { return true; }
   // The links of the job notice what becomes of a host, and fail the job.
   [[nodiscard]] std::optional<Lost> take_lost() override { return std::nullopt; }

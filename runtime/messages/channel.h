@@ -61,10 +61,34 @@ class PeerWords {
   ChannelWords& words_;
 };
 
-// The sender's end.
+// The sender's end of a way to another rank.
 //
 // Thread safety: one thread at a time.
-class OutgoingChannel {
+class Outgoing {
+ public:
+  virtual ~Outgoing() = default;
+
+  // Puts a record on its way, with bytes behind it.
+  virtual base::Status post(const Record& record, std::span<const std::byte> bytes) = 0;
+  // The same with the bytes of a small message, which the receiver takes at its own time.
+  virtual base::Status post_message(const Record& record, std::span<const std::byte> bytes) = 0;
+  // Whether a small message may go; else it is offered.
+  [[nodiscard]] virtual bool takes(std::size_t bytes) const = 0;
+  // As post() where there is room now; false: this rank is rung once there is.
+  virtual base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes) = 0;
+  // Goes on with what did not fit.
+  virtual base::Status flush() = 0;
+  [[nodiscard]] virtual bool full() const = 0;
+  // Takes back all offers, for good.
+  virtual void revoke() = 0;
+  // The receiver has said how much it has taken, where it must say it.
+  virtual void on_taken(const Record& /*taken*/) {}
+};
+
+// That to a rank of the host, which it rings if it must.
+//
+// Thread safety: one thread at a time.
+class OutgoingChannel final : public Outgoing {
  public:
   // Small messages that the receiver has not taken yet may have so many bytes; what is beyond is
   // offered.
@@ -74,23 +98,18 @@ class OutgoingChannel {
   static OutgoingChannel make(const collectives::Board& board, std::int32_t to,
                               std::span<std::byte> memory);
 
-  // Puts a record into the channel, with bytes behind it, and rings the receiver if it must.
-  base::Status post(const Record& record, std::span<const std::byte> bytes);
-  // The same with the bytes of a small message, which the receiver takes at its own time.
-  base::Status post_message(const Record& record, std::span<const std::byte> bytes) {
+  base::Status post(const Record& record, std::span<const std::byte> bytes) override;
+  base::Status post_message(const Record& record, std::span<const std::byte> bytes) override {
     sent_ += bytes.size();
     return post(record, bytes);
   }
-  [[nodiscard]] bool takes(std::size_t bytes) const {
+  [[nodiscard]] bool takes(std::size_t bytes) const override {
     return sent_ - words_->taken.load(std::memory_order_relaxed) + bytes <= kMostUntaken;
   }
-  // The same where all of it fits now; false: the receiver rings once it has made room.
-  base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes);
-  // Goes on with what did not fit.
-  base::Status flush();
-  [[nodiscard]] bool full() const { return writer_.backlog().value() > 0; }
-  // Takes back all offers, for good.
-  void revoke();
+  base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes) override;
+  base::Status flush() override;
+  [[nodiscard]] bool full() const override { return writer_.backlog().value() > 0; }
+  void revoke() override;
 
  private:
   OutgoingChannel(const collectives::Board& board, std::int32_t to, ChannelWords* words,

@@ -41,11 +41,11 @@ Messages::Messages(const RankContext& context, bool oversubscribed, Hooks hooks)
       mine_(context.board.message_words(me_)),
       hooks_(std::move(hooks)),
       copy_(context.board, context.config.messages),
-      peers_(base::narrow<std::size_t>(context.board.ranks())) {}
+      peers_(base::narrow<std::size_t>(context.shape.ranks())) {}
 
 // ---- beginning ----
 
-Result<std::int32_t> Messages::position_of(const MessageRequest& request, bool sends) const {
+Status Messages::check(const MessageRequest& request, bool sends) const {
   const bool any = !sends && request.rank == MessageRequest::kAnyRank;
   const std::string text = sends ? message_text(request.tag, context_.rank, request.rank)
                                  : message_text(request.tag, request.rank, context_.rank);
@@ -69,15 +69,7 @@ Result<std::int32_t> Messages::position_of(const MessageRequest& request, bool s
     return refused(Code::kUnsupported,
                    "messages of a device's memory are not there yet: copy it to the host");
   }
-  const std::int32_t host = context_.shape.host_of(context_.rank);
-  if (any ? context_.shape.hosts() > 1 : context_.shape.host_of(request.rank) != host) {
-    return refused(Code::kUnsupported,
-                   any ? "a receive from any rank is not there yet in a job of several hosts: name "
-                         "the rank"
-                       : "messages between hosts are not there yet: use an operation of all ranks, "
-                         "or start the two ranks on one host");
-  }
-  return any ? MessageRequest::kAnyRank : context_.shape.position_of(request.rank);
+  return {};
 }
 
 Status Messages::usable() const {
@@ -162,41 +154,45 @@ Status Messages::look() {
   return status;
 }
 
-Result<OutgoingChannel*> Messages::channel_to(std::int32_t peer) {
+Result<Outgoing*> Messages::channel_to(std::int32_t peer) {
   auto& out = peers_[base::narrow<std::size_t>(peer)].out;
-  if (!out) {
+  if (out != nullptr) return out.get();
+  if (is_far(peer)) {
+    out = std::make_unique<FarChannel>(peer, hooks_.send_far);
+  } else {
     const auto memory = hooks_.allocate(base::Bytes::of_size(kChannelBytes));
     if (!memory.ok()) {
-      return Status::error(memory.status().code(),
-                           "messages to rank " + std::to_string(rank_at(peer)) +
-                               " need a channel in this rank's arena",
-                           memory.status());
+      return Status::error(
+          memory.status().code(),
+          "messages to rank " + std::to_string(peer) + " need a channel in this rank's arena",
+          memory.status());
     }
-    out.emplace(OutgoingChannel::make(context_.board, peer, *memory));
-    receivers_.push_back(peer);
-    in_use_.store(true, std::memory_order_release);
-    if (shut_) RONDE_RETURN_IF_ERROR(out->post({}, {}));
+    out = std::make_unique<OutgoingChannel>(
+        OutgoingChannel::make(context_.board, position_of(peer), *memory));
   }
-  return &*out;
+  receivers_.push_back(peer);
+  in_use_.store(true, std::memory_order_release);
+  if (shut_) RONDE_RETURN_IF_ERROR(out->post({}, {}));
+  return out.get();
 }
 
 Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
-  RONDE_ASSIGN_OR_RETURN(const std::int32_t to, position_of(request, true));
+  RONDE_RETURN_IF_ERROR(check(request, true));
+  const std::int32_t to = request.rank;
   WorkPtr work = work_of(request, true);
   Status looked;
   Finished finished;
   {
     const MutexLock lock(mutex_);
     RONDE_RETURN_IF_ERROR(usable());
-    if (context_.board.state(to) == collectives::PresenceState::kClosed &&
-        !context_.board.failed()) {
+    if (has_left(to) && !context_.board.failed()) {
       return Status::error(Code::kClosed, message_text(request.tag, context_.rank, request.rank) +
                                               " (" + elements_text(request.dtype, request.count) +
                                               "): rank " + std::to_string(request.rank) +
                                               " has closed its engine")
           .with_rank(request.rank);
     }
-    RONDE_ASSIGN_OR_RETURN(OutgoingChannel* const out, channel_to(to));
+    RONDE_ASSIGN_OR_RETURN(Outgoing* const out, channel_to(to));
     const std::span<const std::byte> bytes(request.memory, request.bytes());
     Record record{.kind = RecordKind::kBytes,
                   .dtype = request.dtype,
@@ -214,7 +210,7 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
       RONDE_RETURN_IF_ERROR(out->post(record, {}));
       // It rings whoever awaits something before it closes, and this rank did not before. What it
       // has written until then is read first: it may have taken this message.
-      if (context_.board.state(to) == collectives::PresenceState::kClosed) {
+      if (has_left(to)) {
         peers_[base::narrow<std::size_t>(to)].gone = true;
         looked = progress(finished).status();
         if (in_flight_.contains(operation->id)) end_if_hopeless(operation, finished);
@@ -230,7 +226,8 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
 }
 
 Result<Messages::WorkPtr> Messages::receive(const MessageRequest& request) {
-  RONDE_ASSIGN_OR_RETURN(const std::int32_t from, position_of(request, false));
+  RONDE_RETURN_IF_ERROR(check(request, false));
+  const std::int32_t from = request.rank;
   WorkPtr work = work_of(request, false);
   Finished finished;
   Status looked;
@@ -246,8 +243,8 @@ Result<Messages::WorkPtr> Messages::receive(const MessageRequest& request) {
     } else {
       matching_.post(request.tag, from, operation);
       looked = progress(finished).status();
-      if (in_flight_.contains(operation->id)) end_if_hopeless(operation, finished);
     }
+    if (in_flight_.contains(operation->id)) end_if_hopeless(operation, finished);
   }
   end(finished);
   if (!looked.ok()) hooks_.fail(looked, looked.rank().value_or(-1));
@@ -284,6 +281,8 @@ void Messages::end_all(const std::function<Status(const Operation&)>& why, bool 
     }
     copies_.clear();
     chunked_.clear();
+    granted_ = 0;
+    ungranted_.clear();
     moving_.store(false, std::memory_order_release);
     streaming_.store(false, std::memory_order_release);
     next_look_.store(base::kNever, std::memory_order_relaxed);

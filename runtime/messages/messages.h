@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks of a host: sends and receives by rank and tag, beside the coordinator
-// and the batches. Small messages travel in the channel; a larger one is offered there, and the
-// receiver copies it once, or asks for it in chunks.
+// Messages between two ranks: sends and receives by rank and tag, beside the coordinator and the
+// batches. On a host small messages travel in the channel; a larger one is offered there, and the
+// receiver copies it once, or asks for it in chunks. Between hosts see far_channel.h.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "runtime/member/rank_context.h"
 #include "runtime/messages/channel.h"
+#include "runtime/messages/far_channel.h"
 #include "runtime/messages/matching.h"
 #include "runtime/messages/message.h"
 #include "runtime/messages/peer_copy.h"
@@ -31,7 +32,7 @@
 namespace ronde::runtime {
 
 // Owns this rank's channels and its messages in flight. It touches the memory of a request until
-// its work is done. Nobody but the two ranks is woken, and none that awaits nothing.
+// its work is done. On a host nobody but the two ranks is woken, and none that awaits nothing.
 //
 // Thread safety: send(), receive(), attend(), shut(), want_given_up(), in_use(), idle(),
 // in_flight(), moving(), busy(), oldest_text() and text_of_work() from any thread; the rest is for
@@ -44,6 +45,8 @@ class Messages {
   struct Hooks {
     // Memory in this rank's arena, for good.
     std::function<base::Result<std::span<std::byte>>(base::Bytes)> allocate;
+    // Sends a record to a rank of another host.
+    FarChannel::Send send_far;
     // Ends a work. of_job: the job has failed, and every call returns that.
     std::function<void(Work& work, const base::Status& status, bool of_job)> end;
     // An error for which there is no work any more.
@@ -61,6 +64,11 @@ class Messages {
   // For a thread that waits for a message: looks for it, which needs no agent, and, if it spins, as
   // long as the settings say. From then on this rank is rung for it. Returns whether it is done.
   bool attend(Work& work, bool spins);
+
+  // A record of a rank of another host has come; an error fails the job.
+  base::Status on_frame(std::int32_t from, std::span<const std::byte> frame);
+  // A rank of another host sends no more messages; left: and takes none.
+  void on_departed(std::int32_t rank, bool left);
 
   // Returns how many steps it did; an error fails the job.
   base::Result<int> step();
@@ -101,7 +109,7 @@ class Messages {
     bool sends = false;
     MessageRequest request;
     std::string place;      // of the call
-    std::int32_t peer = 0;  // its position; MessageRequest::kAnyRank until it is known
+    std::int32_t peer = 0;  // the other rank; MessageRequest::kAnyRank until it is known
     WorkPtr work;
     base::Instant since{};
     base::Instant warn_at{};
@@ -116,11 +124,24 @@ class Messages {
     std::vector<std::byte> bytes;
   };
   struct Peer {
-    std::optional<OutgoingChannel> out;
-    std::optional<IncomingChannel> in;
+    std::unique_ptr<Outgoing> out;
+    std::optional<IncomingChannel> in;  // of this host
+    FarTaken taken;                     // of another one
     std::deque<OperationPtr> streaming;
     bool ended = false;  // it sends no more messages
     bool gone = false;   // it has closed its engine
+  };
+  // What is known of the ranks of another host.
+  struct HostState {
+    base::Instant asked{};
+    bool answered = false;
+    std::int32_t stopped = -1;
+    std::string text;
+  };
+  struct Departure {
+    std::int32_t rank = 0;
+    bool left = false;
+    base::Instant counts_at{};
   };
   // Works to be ended once the lock is free.
   struct Finished {
@@ -129,13 +150,12 @@ class Messages {
   };
 
   // ---- messages.cc ----
-  [[nodiscard]] base::Result<std::int32_t> position_of(const MessageRequest& request,
-                                                       bool sends) const;
+  [[nodiscard]] base::Status check(const MessageRequest& request, bool sends) const;
   [[nodiscard]] base::Status usable() const RONDE_REQUIRES(mutex_);
   [[nodiscard]] WorkPtr work_of(const MessageRequest& request, bool sends) const;
   OperationPtr enlist(const MessageRequest& request, bool sends, std::int32_t peer, WorkPtr work)
       RONDE_REQUIRES(mutex_);
-  base::Result<OutgoingChannel*> channel_to(std::int32_t peer) RONDE_REQUIRES(mutex_);
+  base::Result<Outgoing*> channel_to(std::int32_t peer) RONDE_REQUIRES(mutex_);
   void want() RONDE_REQUIRES(mutex_);
   void want_nothing() RONDE_REQUIRES(mutex_);
   base::Status look();
@@ -170,15 +190,33 @@ class Messages {
 
   // ---- messages_late.cc ----
   void check_late();
+  [[nodiscard]] std::string stopped_here(std::int32_t* first, std::int32_t preferred) const;
   [[nodiscard]] base::Status mismatch(const Operation& receive, std::int32_t from,
                                       const Record& record) const;
   [[nodiscard]] base::Status not_received(std::int32_t from, const Record& record) const;
   [[nodiscard]] std::string text_of(const Operation& operation) const;
   [[nodiscard]] std::string late_text(const Operation& operation, base::Instant now,
                                       std::int32_t* culprit) const RONDE_REQUIRES(mutex_);
-  [[nodiscard]] std::int32_t rank_at(std::int32_t position) const {
-    return position < 0 ? position : context_.rank_at(position);
+
+  // ---- messages_far.cc ----
+  [[nodiscard]] bool is_far(std::int32_t rank) const {
+    return context_.shape.host_of(rank) != context_.shape.host_of(context_.rank);
   }
+  [[nodiscard]] std::int32_t position_of(std::int32_t rank) const {
+    return context_.shape.position_of(rank);
+  }
+  [[nodiscard]] bool has_left(std::int32_t rank) const RONDE_REQUIRES(mutex_);
+  base::Status take(std::int32_t from, std::size_t bytes) RONDE_REQUIRES(mutex_);
+  base::Status take_chunk(std::int32_t from) RONDE_REQUIRES(mutex_);
+  base::Status on_taken(std::int32_t from, const Record& record) RONDE_REQUIRES(mutex_);
+  base::Status grant() RONDE_REQUIRES(mutex_);
+  base::Status on_ask(std::int32_t from) RONDE_REQUIRES(mutex_);
+  void on_state(std::int32_t from, const Received& received) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<std::int32_t> far_hosts_of(const Operation& operation) const;
+  bool has_asked(const Operation& operation, base::Instant due, bool fails) RONDE_REQUIRES(mutex_);
+  [[nodiscard]] std::string far_text(const Operation& operation, std::int32_t* culprit) const
+      RONDE_REQUIRES(mutex_);
+  void take_departures() RONDE_REQUIRES(mutex_);
 
   const RankContext& context_;
   const std::int32_t me_;  // position
@@ -198,7 +236,7 @@ class Messages {
   bool any_ended_ RONDE_GUARDED_BY(mutex_) = false;
   std::uint32_t seen_news_ RONDE_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_id_ RONDE_GUARDED_BY(mutex_) = 0;
-  std::vector<Peer> peers_ RONDE_GUARDED_BY(mutex_);              // by position
+  std::vector<Peer> peers_ RONDE_GUARDED_BY(mutex_);              // by rank
   std::vector<std::int32_t> senders_ RONDE_GUARDED_BY(mutex_);    // with a channel to this rank
   std::vector<std::int32_t> receivers_ RONDE_GUARDED_BY(mutex_);  // with one from this rank
   Matching<OperationPtr, Arrived> matching_ RONDE_GUARDED_BY(mutex_);
@@ -206,6 +244,11 @@ class Messages {
   std::deque<OperationPtr> copies_ RONDE_GUARDED_BY(mutex_);
   // Receives of chunks, by sender and its number.
   std::map<std::pair<std::int32_t, std::uint64_t>, OperationPtr> chunked_ RONDE_GUARDED_BY(mutex_);
+  std::size_t granted_ RONDE_GUARDED_BY(mutex_) = 0;  // of them from other hosts
+  std::deque<OperationPtr> ungranted_ RONDE_GUARDED_BY(mutex_);
+  std::deque<Departure> departures_ RONDE_GUARDED_BY(mutex_);         // of ranks of other hosts
+  std::map<std::int32_t, HostState> hosts_ RONDE_GUARDED_BY(mutex_);  // that have been asked
+  bool news_of_far_ RONDE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ronde::runtime

@@ -17,10 +17,17 @@ using base::Instant;
 using base::MutexLock;
 using base::Status;
 
+namespace {
+
+// How soon to look whether other hosts have answered; an answer is looked at at once.
+constexpr base::Nanoseconds kLookAgain = std::chrono::milliseconds(100);
+
+}  // namespace
+
 // "the message with tag 3 from rank 0 to rank 1 (4 of f32, at trainer.cc:12)".
 std::string Messages::text_of(const Operation& operation) const {
   const MessageRequest& request = operation.request;
-  const std::int32_t other = operation.peer < 0 ? request.rank : rank_at(operation.peer);
+  const std::int32_t other = operation.peer < 0 ? request.rank : operation.peer;
   return message_text(request.tag, operation.sends ? context_.rank : other,
                       operation.sends ? other : context_.rank) +
          " (" + elements_text(request.dtype, request.count) +
@@ -29,19 +36,18 @@ std::string Messages::text_of(const Operation& operation) const {
 
 Status Messages::mismatch(const Operation& receive, std::int32_t from, const Record& record) const {
   const MessageRequest& wanted = receive.request;
-  return Status::error(Code::kMismatch,
-                       message_text(record.tag, rank_at(from), context_.rank) +
-                           " does not fit: rank " + std::to_string(rank_at(from)) + " sends " +
-                           elements_text(record.dtype, record.count) + ", rank " +
-                           std::to_string(context_.rank) + " receives " +
-                           elements_text(wanted.dtype, wanted.count) +
-                           (receive.place.empty() ? "" : " (at " + receive.place + ")"));
+  return Status::error(
+      Code::kMismatch,
+      message_text(record.tag, from, context_.rank) + " does not fit: rank " +
+          std::to_string(from) + " sends " + elements_text(record.dtype, record.count) + ", rank " +
+          std::to_string(context_.rank) + " receives " + elements_text(wanted.dtype, wanted.count) +
+          (receive.place.empty() ? "" : " (at " + receive.place + ")"));
 }
 
 Status Messages::not_received(std::int32_t from, const Record& record) const {
-  return Status::error(Code::kClosed, message_text(record.tag, rank_at(from), context_.rank) +
-                                          " (" + elements_text(record.dtype, record.count) +
-                                          "): rank " + std::to_string(context_.rank) +
+  return Status::error(Code::kClosed, message_text(record.tag, from, context_.rank) + " (" +
+                                          elements_text(record.dtype, record.count) + "): rank " +
+                                          std::to_string(context_.rank) +
                                           " has closed its engine without receiving it");
 }
 
@@ -62,12 +68,14 @@ std::string Messages::text_of_work(const Work& work) const {
 
 // Whether nothing more comes from that rank; what this rank sends to itself counts, too.
 bool Messages::has_ended(std::int32_t other) const {
-  if (other == me_) return shut_;
+  if (other == context_.rank) return shut_;
   if (peers_[base::narrow<std::size_t>(other)].ended) return true;
+  if (is_far(other)) return false;
   // Its first record would be in a channel that is there before it says that it closes.
+  const std::int32_t position = position_of(other);
   const bool closes =
-      context_.board.message_words(other).closing.load(std::memory_order_seq_cst) != 0;
-  return closes && context_.board.message_place(other, me_).load(std::memory_order_seq_cst) == 0;
+      context_.board.message_words(position).closing.load(std::memory_order_seq_cst) != 0;
+  return closes && context_.board.message_place(position, me_).load(std::memory_order_seq_cst) == 0;
 }
 
 // An error where this can never be finished, since the other rank has closed its engine.
@@ -75,10 +83,9 @@ Status Messages::hopeless(const Operation& operation) const {
   // Ranks close because the job has failed, which is what everybody hears.
   if (context_.board.failed()) return {};
   const auto closed = [&](std::int32_t other, const std::string& how) {
-    return Status::error(Code::kClosed, text_of(operation) + ": " +
-                                            base::ranks_phrase({rank_at(other)}) +
+    return Status::error(Code::kClosed, text_of(operation) + ": " + base::ranks_phrase({other}) +
                                             " has closed its engine " + how)
-        .with_rank(rank_at(other));
+        .with_rank(other);
   };
   if (operation.sends || operation.state != State::kWaits) {
     const bool gone = peers_[base::narrow<std::size_t>(operation.peer)].gone;
@@ -89,7 +96,7 @@ Status Messages::hopeless(const Operation& operation) const {
   if (operation.peer >= 0) {
     return has_ended(operation.peer) ? closed(operation.peer, "without sending it") : Status();
   }
-  for (std::int32_t other = 0; other < context_.board.ranks(); ++other) {
+  for (std::int32_t other = 0; other < context_.shape.ranks(); ++other) {
     if (!has_ended(other)) return {};
   }
   return Status::error(Code::kClosed, text_of(operation) + ": all ranks have closed their engines");
@@ -104,7 +111,10 @@ bool Messages::end_if_hopeless(const OperationPtr& operation, Finished& finished
     auto& streaming = peers_[base::narrow<std::size_t>(operation->peer)].streaming;
     std::erase(streaming, operation);
   }
-  std::erase_if(chunked_, [&](const auto& each) { return each.second == operation; });
+  const std::size_t chunked =
+      std::erase_if(chunked_, [&](const auto& each) { return each.second == operation; });
+  if (chunked > 0 && is_far(operation->peer)) --granted_;
+  std::erase(ungranted_, operation);
   finish(operation, std::move(why), finished);
   return true;
 }
@@ -127,22 +137,27 @@ std::string Messages::late_text(const Operation& operation, Instant now,
   if (operation.peer < 0) {
     text += "no rank has sent it";
     std::vector<std::int32_t> ended;
-    for (std::int32_t other = 0; other < context_.board.ranks(); ++other) {
-      if (has_ended(other)) ended.push_back(rank_at(other));
+    for (std::int32_t other = 0; other < context_.shape.ranks(); ++other) {
+      if (has_ended(other)) ended.push_back(other);
     }
     if (!ended.empty()) text += ", and " + base::ranks_phrase(ended) + " closed before that";
   } else if (operation.state == State::kWaits) {
-    text += "rank " + std::to_string(rank_at(operation.peer)) +
+    text += "rank " + std::to_string(operation.peer) +
             (operation.sends ? " has not received it" : " has not sent it");
   } else {
     text += "it is being copied";
   }
   // The other rank may itself wait for one that is stopped.
+  return text + stopped_here(culprit, operation.peer) + far_text(operation, culprit);
+}
+
+// Who is stopped on this host; the first of them, or the preferred one.
+std::string Messages::stopped_here(std::int32_t* first, std::int32_t preferred) const {
+  std::string text;
   for (std::int32_t position = 0; position < context_.board.ranks(); ++position) {
-    const std::string stopped = stopped_text(rank_at(position), context_.board.presence(position));
-    if (!stopped.empty() && (*culprit < 0 || position == operation.peer)) {
-      *culprit = rank_at(position);
-    }
+    const std::int32_t rank = context_.rank_at(position);
+    const std::string stopped = stopped_text(rank, context_.board.presence(position));
+    if (!stopped.empty() && (*first < 0 || rank == preferred)) *first = rank;
     text += stopped;
   }
   return text;
@@ -159,23 +174,23 @@ void Messages::check_late() {
   std::int32_t culprit = -1;
   {
     const MutexLock lock(mutex_);
-    Instant next = base::kNever;
+    Instant next = departures_.empty() ? base::kNever : departures_.front().counts_at;
     for (const auto& [id, each] : in_flight_) {
-      const base::Nanoseconds waited = now - each->since;
-      if (failure.ok() && waited >= context_.config.stall_failure) {
+      const base::Nanoseconds patience = context_.config.stall_failure;
+      const Instant fails =
+          patience >= base::kNever - each->since ? base::kNever : each->since + patience;
+      if (failure.ok() && now >= fails && has_asked(*each, fails, true)) {
         failure = Status::error(Code::kDeadline,
                                 late_text(*each, now, &culprit) +
                                     ". This is the deadline of RONDE_STALL_FAILURE_SECONDS");
       }
-      if (now >= each->warn_at) {
+      if (now >= each->warn_at && has_asked(*each, each->warn_at, false)) {
         std::int32_t stopped = -1;
         warnings.push_back(late_text(*each, now, &stopped));
         each->warn_at = now + context_.config.stall_warning;
       }
-      const base::Nanoseconds patience = context_.config.stall_failure;
-      const Instant fails =
-          patience >= base::kNever - each->since ? base::kNever : each->since + patience;
-      next = std::min({next, each->warn_at, fails});
+      const Instant due = std::min(each->warn_at, fails);
+      next = std::min(next, due > now ? due : now + kLookAgain);
     }
     next_look_.store(next, std::memory_order_relaxed);
   }

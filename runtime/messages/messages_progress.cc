@@ -61,8 +61,10 @@ Result<int> Messages::step() {
 }
 
 Result<int> Messages::progress(Finished& finished) {
-  const bool news = mine_.news.load(std::memory_order_seq_cst) != seen_news_;
-  if (news) look_for_news();
+  take_departures();
+  const bool near_news = mine_.news.load(std::memory_order_seq_cst) != seen_news_;
+  if (near_news) look_for_news();
+  const bool news = std::exchange(news_of_far_, false) || near_news;
   int work = 0;
   for (const std::int32_t from : senders_) {
     IncomingChannel& in = *peers_[base::narrow<std::size_t>(from)].in;
@@ -88,15 +90,15 @@ Result<int> Messages::progress(Finished& finished) {
 // A rank that has closed its engine has written all that it ever writes, which is read after this.
 void Messages::look_for_news() {
   seen_news_ = mine_.news.load(std::memory_order_seq_cst);
-  for (std::int32_t other = 0; other < context_.board.ranks(); ++other) {
-    Peer& peer = peers_[base::narrow<std::size_t>(other)];
-    if (context_.board.message_words(other).closing.load(std::memory_order_seq_cst) != 0) {
+  for (std::int32_t position = 0; position < context_.board.ranks(); ++position) {
+    Peer& peer = peers_[base::narrow<std::size_t>(context_.rank_at(position))];
+    if (context_.board.message_words(position).closing.load(std::memory_order_seq_cst) != 0) {
       any_ended_ = true;
-      if (context_.board.state(other) == collectives::PresenceState::kClosed) peer.gone = true;
+      if (context_.board.state(position) == collectives::PresenceState::kClosed) peer.gone = true;
     }
     if (peer.in) continue;
-    peer.in = IncomingChannel::find(context_.board, other);
-    if (peer.in) senders_.push_back(other);
+    peer.in = IncomingChannel::find(context_.board, position);
+    if (peer.in) senders_.push_back(context_.rank_at(position));
   }
 }
 
@@ -112,6 +114,13 @@ Status Messages::on_record(std::int32_t from, const Received& received, Finished
     case RecordKind::kClosing:
       peers_[base::narrow<std::size_t>(from)].ended = true;
       any_ended_ = true;
+      return {};
+    case RecordKind::kTaken:
+      return on_taken(from, received.record);
+    case RecordKind::kAsk:
+      return on_ask(from);
+    case RecordKind::kState:
+      on_state(from, received);
       return {};
     default:
       return on_answer(from, received, finished);
@@ -134,10 +143,9 @@ Status Messages::give(const OperationPtr& operation, std::int32_t from, const Re
                       Finished& finished) {
   const Record& record = received.record;
   operation->peer = from;
-  operation->work->message_source = rank_at(from);
+  operation->work->message_source = from;
   const MessageRequest& wanted = operation->request;
-  IncomingChannel& in = *peers_[base::narrow<std::size_t>(from)].in;
-  if (record.kind == RecordKind::kBytes) in.take(received.bytes.size());
+  if (record.kind == RecordKind::kBytes) RONDE_RETURN_IF_ERROR(take(from, received.bytes.size()));
   if (record.dtype != wanted.dtype || record.count != wanted.count) {
     const Status why = mismatch(*operation, from, record);
     finish(operation, why, finished);
@@ -145,7 +153,7 @@ Status Messages::give(const OperationPtr& operation, std::int32_t from, const Re
   }
   if (record.kind == RecordKind::kOffer) {
     operation->offer = record;
-    operation->way = copy_.way_to(from, record.in_arena != 0);
+    if (!is_far(from)) operation->way = copy_.way_to(position_of(from), record.in_arena != 0);
     if (operation->way == PeerCopy::Way::kNone) return ask_for_chunks(operation);
     operation->state = State::kCopies;
     copies_.push_back(operation);
@@ -161,12 +169,12 @@ Status Messages::give(const OperationPtr& operation, std::int32_t from, const Re
 }
 
 Status Messages::answer(std::int32_t to, RecordKind kind, std::uint64_t id) {
-  RONDE_ASSIGN_OR_RETURN(OutgoingChannel* const out, channel_to(to));
+  RONDE_ASSIGN_OR_RETURN(Outgoing* const out, channel_to(to));
   return out->post({.kind = kind, .id = id}, {});
 }
 
 Status Messages::refuse(std::int32_t from, const Record& record, const Status& why) {
-  RONDE_ASSIGN_OR_RETURN(OutgoingChannel* const out, channel_to(from));
+  RONDE_ASSIGN_OR_RETURN(Outgoing* const out, channel_to(from));
   const std::string text = why.message();
   return out->post({.kind = RecordKind::kRefused,
                     .code = static_cast<std::int32_t>(why.code()),
@@ -184,7 +192,7 @@ Status Messages::on_answer(std::int32_t from, const Received& received, Finished
   if (record.kind == RecordKind::kRefused) {
     const std::string text(reinterpret_cast<const char*>(received.bytes.data()),
                            received.bytes.size());
-    const Status why = Status::remote(static_cast<Code>(record.code), text, "", rank_at(from));
+    const Status why = Status::remote(static_cast<Code>(record.code), text, "", from);
     if (known) {
       finish(OperationPtr(found->second), why, finished);
     } else if (record.id == 0) {
@@ -218,15 +226,15 @@ Result<int> Messages::copy_piece(const OperationPtr& operation, Finished& finish
   }
   RONDE_ASSIGN_OR_RETURN(
       const Copied copied,
-      copy_.copy({operation->peer, operation->way, offer.address + operation->moved}, *words,
-                 wanted.memory + operation->moved, piece));
+      copy_.copy({position_of(operation->peer), operation->way, offer.address + operation->moved},
+                 *words, wanted.memory + operation->moved, piece));
   const MutexLock lock(mutex_);
   if (copied == Copied::kAll) operation->moved += piece;
   if (copied == Copied::kAll && operation->moved < wanted.bytes()) return 1;
   copies_.pop_front();
   moving_.store(!copies_.empty(), std::memory_order_release);
   if (copied == Copied::kNot) {
-    copy_.forbid(operation->peer);
+    copy_.forbid(position_of(operation->peer));
     RONDE_RETURN_IF_ERROR(ask_for_chunks(operation));
     return 1;
   }
@@ -243,6 +251,10 @@ Result<int> Messages::copy_piece(const OperationPtr& operation, Finished& finish
 Status Messages::ask_for_chunks(const OperationPtr& operation) {
   operation->moved = 0;
   operation->state = State::kStreams;
+  if (is_far(operation->peer)) {
+    ungranted_.push_back(operation);
+    return grant();
+  }
   chunked_.emplace(std::pair(operation->peer, operation->offer.id), operation);
   return answer(operation->peer, RecordKind::kSend, operation->offer.id);
 }
@@ -266,6 +278,7 @@ Status Messages::pump(Peer& peer, Finished& finished) {
 }
 
 Status Messages::on_chunk(std::int32_t from, const Received& received, Finished& finished) {
+  if (is_far(from)) RONDE_RETURN_IF_ERROR(take_chunk(from));
   const auto found = chunked_.find({from, received.record.id});
   if (found == chunked_.end()) return {};  // this rank has given it up
   const OperationPtr operation = found->second;
@@ -278,7 +291,9 @@ Status Messages::on_chunk(std::int32_t from, const Received& received, Finished&
   if (operation->moved < wanted.bytes()) return {};
   chunked_.erase(found);
   finish(operation, {}, finished);
-  return {};
+  if (!is_far(from)) return {};
+  --granted_;
+  return grant();
 }
 
 }  // namespace ronde::runtime

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels in a channel: a record, with bytes behind it where its kind has some. All of one
-// sender's messages, and what it answers to the receiver's own, come in the order of its calls.
+// What travels in a channel, or in a frame between hosts: a record, with bytes behind it where its
+// kind has some. All of one sender's messages, and what it answers to the receiver's own, come in
+// the order of its calls.
 #pragma once
 
 #include <array>
@@ -24,6 +25,9 @@ enum class RecordKind : std::uint8_t {
   kChunk = 5,    // the next bytes of such a message
   kRefused = 6,  // answers an offer, or bytes (id 0): nobody gets it; `code`, and a text follows
   kClosing = 7,  // the sender sends no more messages
+  kTaken = 8,    // of what came from another host: `address` bytes of small ones and `id` chunks
+  kAsk = 9,      // to the leader of another host: which of its ranks is stopped?
+  kState = 10,   // answers that: `code` is the first, or -1; a text follows
 };
 
 struct Record {
@@ -48,7 +52,7 @@ struct Received {
   if (message.size() < sizeof(Record)) return std::nullopt;
   std::memcpy(&received.record, message.data(), sizeof(Record));
   const auto& [kind, dtype, in_arena, code, tag, count, id, address] = received.record;
-  if (kind < RecordKind::kBytes || kind > RecordKind::kClosing) return std::nullopt;
+  if (kind < RecordKind::kBytes || kind > RecordKind::kState) return std::nullopt;
   if (!base::dtype_from_value(static_cast<std::int64_t>(dtype)) || count < 0) return std::nullopt;
   received.bytes = message.subspan(sizeof(Record));
   return received;

@@ -7,8 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "runtime/negotiate/relay.h"
-
 namespace ronde::runtime {
 
 using base::Code;
@@ -66,7 +64,8 @@ Coordinator::Coordinator(const collectives::Board& board, const base::JobShape& 
       negotiator_(shape.ranks(), {board.ranks(), links == nullptr ? 0 : links->children()},
                   config.plan_capacity, arrivals_),
       sets_(shape, config.stall_warning, config.stall_failure),
-      deadlock_(shape.ranks(), config.deadlock_grace) {
+      deadlock_(shape.ranks(), config.deadlock_grace),
+      far_(shape.ranks()) {
   negotiator_.record_in(late);
 }
 
@@ -100,7 +99,9 @@ Result<int> Coordinator::read_links(bool data_plane_idle) {
       links_->poll([this](Links::From, const LinkMessage& message) { return on_message(message); });
   RONDE_RETURN_IF_ERROR(read.status());
   while (const auto lost = links_->take_lost()) {
-    if (is_accident(*lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, *lost);
+    if (is_accident(*lost, somebody_left_, !data_plane_idle || far_.passes())) {
+      return lost_neighbour(shape_, *lost);
+    }
   }
   return *read;
 }
@@ -122,7 +123,7 @@ Status Coordinator::on_message(const LinkMessage& message) {
   } else if (const auto* closed = std::get_if<ClosedReport>(&message)) {
     negotiator_.on_closed(*closed);
     return {};
-  } else if (const auto* frame = std::get_if<SetFrame>(&message)) {
+  } else if (const auto* frame = std::get_if<Frame>(&message)) {
     return pass_on(*frame);
   }
   return Status::error(Code::kInternal, "a message between hosts that the coordinator cannot take");
@@ -145,19 +146,21 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
     sets_.on_announcement(rank, *set, clock_.now());
   } else if (const auto* ended = std::get_if<SetEndedAnnouncement>(&announcement)) {
     sets_.on_ended(rank, ended->number);
-  } else if (const auto* frame = std::get_if<SetFrameAnnouncement>(&announcement)) {
-    return pass_on({frame->number, frame->to, frame->message});
+  } else if (const auto* frame = std::get_if<FrameAnnouncement>(&announcement)) {
+    return pass_on({frame->number, frame->from, frame->to, frame->message});
   }
   return {};
 }
 
-Status Coordinator::pass_on(SetFrame frame) {
+Status Coordinator::pass_on(Frame frame) {
   if (frame.to < 0 || frame.to >= shape_.ranks() || links_ == nullptr) {
-    return Status::error(Code::kInternal, "a message of a process set for no rank of this job");
+    return Status::error(Code::kInternal, "a message between two ranks for no rank of this job");
   }
+  far_.on_frame(frame);
   const std::int32_t host = shape_.host_of(frame.to);
   if (host != kHost) return links_->send_towards(host, frame);
-  return desk_.post(encode(SetFrameDecision{frame.number, frame.to, std::move(frame.message)}));
+  return desk_.post(
+      encode(FrameDecision{frame.number, frame.from, frame.to, std::move(frame.message)}));
 }
 
 base::Instant Coordinator::next_deadline() const {
@@ -208,7 +211,10 @@ bool Coordinator::lingers() {
 }
 
 Status Coordinator::post(const Decision& decision) {
-  if (std::holds_alternative<DepartedDecision>(decision)) somebody_left_ = true;
+  if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
+    somebody_left_ = true;
+    far_.on_departed(*departed);
+  }
   std::vector<std::byte> bytes = encode(decision);
   // The ranks of this host need no CloseDecision: the negotiator has closed their words itself.
   if (!std::holds_alternative<CloseDecision>(decision)) RONDE_RETURN_IF_ERROR(desk_.post(bytes));

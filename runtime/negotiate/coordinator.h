@@ -21,6 +21,7 @@
 #include "runtime/negotiate/deadlock_watch.h"
 #include "runtime/negotiate/messages.h"
 #include "runtime/negotiate/negotiator.h"
+#include "runtime/negotiate/relay.h"
 #include "runtime/negotiate/set_agreement.h"
 #include "runtime/negotiate/stall_notice.h"
 
@@ -43,6 +44,7 @@ class Coordinator final : public ControlNode {
   [[nodiscard]] bool waits_for_idle() const override {
     return negotiator_.has_ready() && linger_until_ == base::kNever;
   }
+  [[nodiscard]] bool passes_messages() const override { return far_.passes(); }
   [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
 
  private:
@@ -86,7 +88,7 @@ class Coordinator final : public ControlNode {
   base::Result<int> read_links(bool data_plane_idle);
   base::Status on_announcement(std::int32_t rank, std::span<const std::byte> bytes);
   base::Status on_message(const LinkMessage& message);
-  base::Status pass_on(SetFrame frame);
+  base::Status pass_on(Frame frame);
   void on_stalled(std::int32_t rank, const StalledAnnouncement& announced);
   void add_to(Stall& stall, const StalledAnnouncement& announced, base::Instant now) const;
   [[nodiscard]] bool is_over(const Stall::Late& tensor) const;
@@ -132,6 +134,7 @@ class Coordinator final : public ControlNode {
   Stall told_;     // what the last notice was about
   Stall expired_;  // past RONDE_STALL_FAILURE_SECONDS
   DeadlockWatch deadlock_;
+  FarMessages far_;
 };
 
 }  // namespace ronde::runtime

@@ -116,8 +116,8 @@ void fields(auto& f, base::Is<SetAnnouncement> auto& set) {
   f(set.name, set.ranks, set.place, set.memory, set.trouble, set.deadline_ns);
 }
 void fields(auto& f, base::Is<SetEndedAnnouncement> auto& ended) { f(ended.number); }
-void fields(auto& f, base::Is<SetFrameAnnouncement> auto& frame) {
-  f(frame.number, frame.to, frame.message);
+void fields(auto& f, base::Is<FrameAnnouncement> auto& frame) {
+  f(frame.number, frame.from, frame.to, frame.message);
 }
 void fields(auto& f, base::Is<Announcement> auto& announcement) {
   f.one_of(announcement, kFirstAnnouncement, "an unknown kind of announcement");
@@ -134,7 +134,9 @@ void fields(auto& f, base::Is<ErrorDecision> auto& error) {
 }
 void fields(auto& f, base::Is<NoticeDecision> auto& notice) { f(notice.text, notice.in_batch); }
 void fields(auto& f, base::Is<BatchDecision> auto& batch) { f(batch.sequence, batch.items); }
-void fields(auto& f, base::Is<DepartedDecision> auto& departed) { f(departed.rank, departed.step); }
+void fields(auto& f, base::Is<DepartedDecision> auto& departed) {
+  f(departed.rank, departed.step, departed.left);
+}
 void fields(auto& f, base::Is<CloseDecision> auto& close) { f(close.entry, close.generation); }
 void fields(auto& f, base::Is<JoinedDecision> auto& joined) { f(joined.rank, joined.all); }
 void fields(auto& f, base::Is<SetDecision> auto& set) {
@@ -144,16 +146,16 @@ void fields(auto& f, base::Is<SetRefusedDecision> auto& refused) {
   f(refused.name, refused.told, refused.code, refused.text, refused.place, refused.rank);
 }
 void fields(auto& f, base::Is<SetEndedDecision> auto& ended) { f(ended.number); }
-void fields(auto& f, base::Is<SetFrameDecision> auto& frame) {
-  f(frame.number, frame.to, frame.message);
+void fields(auto& f, base::Is<FrameDecision> auto& frame) {
+  f(frame.number, frame.from, frame.to, frame.message);
 }
 void fields(auto& f, base::Is<Decision> auto& decision) {
   f.one_of(decision, 16, "an unknown kind of decision");
 }
 
-bool is_set_frame(std::span<const std::byte> announcement) {
+bool is_frame(std::span<const std::byte> announcement) {
   static const auto kKind =
-      std::byte(kFirstAnnouncement + Announcement(SetFrameAnnouncement{}).index());
+      std::byte(kFirstAnnouncement + Announcement(FrameAnnouncement{}).index());
   return !announcement.empty() && announcement.front() == kKind;
 }
 

@@ -72,10 +72,10 @@ struct SetEndedAnnouncement {
   std::int32_t number = 0;
 };
 
-// A message between two hosts of a process set, for rank `to` of the job: the leaders of the hosts
-// pass it on (SetFrame).
-struct SetFrameAnnouncement {
+// Something for rank `to` of the job alone, which the leaders of the hosts pass on (Frame).
+struct FrameAnnouncement {
   std::int32_t number = 0;
+  std::int32_t from = 0;
   std::int32_t to = 0;
   std::vector<std::byte> message{};
 };
@@ -105,7 +105,7 @@ struct StandingAnnouncement {
 
 using Announcement =
     std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement, JoinAnnouncement,
-                 SetAnnouncement, SetEndedAnnouncement, SetFrameAnnouncement, StandingAnnouncement>;
+                 SetAnnouncement, SetEndedAnnouncement, FrameAnnouncement, StandingAnnouncement>;
 
 // ---- decisions ----
 
@@ -144,10 +144,12 @@ struct BatchDecision {
   std::vector<BatchItem> items;
 };
 
-// This rank has left the job; nothing can be agreed any more.
+// This rank has left the job; nothing can be agreed any more. Left: it waits for nothing either, of
+// which a job of several hosts is told apart, since messages to it may be on their way before.
 struct DepartedDecision {
   std::int32_t rank = 0;
   StepNumber step{};  // as in its ClosingAnnouncement
+  bool left = false;
 };
 
 // What is bound after this is agreed without this rank. All: this was the last rank, and from now
@@ -180,9 +182,10 @@ struct SetEndedDecision {
   std::int32_t number = 0;
 };
 
-// A message between two hosts of a process set has arrived, for one rank of this host.
-struct SetFrameDecision {
+// A Frame has arrived, for one rank of this host.
+struct FrameDecision {
   std::int32_t number = 0;
+  std::int32_t from = 0;
   std::int32_t to = 0;
   std::vector<std::byte> message{};
 };
@@ -190,7 +193,7 @@ struct SetFrameDecision {
 // In the order of their kinds on the wire, as everywhere where messages are alternatives.
 using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision,
                               BatchDecision, DepartedDecision, CloseDecision, JoinedDecision,
-                              SetDecision, SetRefusedDecision, SetEndedDecision, SetFrameDecision>;
+                              SetDecision, SetRefusedDecision, SetEndedDecision, FrameDecision>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.
@@ -198,7 +201,7 @@ using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, Notice
 [[nodiscard]] std::vector<std::byte> encode(const Decision& decision);
 base::Result<Announcement> decode_announcement(std::span<const std::byte> bytes);
 base::Result<Decision> decode_decision(std::span<const std::byte> bytes);
-// Whether these are the bytes of a SetFrameAnnouncement, if of anything.
-[[nodiscard]] bool is_set_frame(std::span<const std::byte> announcement);
+// Whether these are the bytes of a FrameAnnouncement, if of anything.
+[[nodiscard]] bool is_frame(std::span<const std::byte> announcement);
 
 }  // namespace ronde::runtime

@@ -146,7 +146,10 @@ void Negotiator::name_what_is_ready() {
 
 void Negotiator::on_closing(std::int32_t rank, const ClosingAnnouncement& closing) {
   auto& leaving = leaving_.at(static_cast<std::size_t>(rank));
-  if (leaving == Leaving::kDeparted) return;
+  if (leaving == Leaving::kDeparted) {
+    if (closing.forced) tell_left(rank);
+    return;
+  }
   leaving = closing.forced ? Leaving::kForced : Leaving::kClosing;
   last_steps_[rank] = closing.step;
   if (!anyone_leaving_) {
@@ -334,8 +337,17 @@ void Negotiator::sweep() {
   for (std::int32_t rank = 0; rank < ranks_; ++rank) {
     auto& leaving = leaving_[static_cast<std::size_t>(rank)];
     if (leaving == Leaving::kNo || leaving == Leaving::kDeparted) continue;
+    const bool left = leaving == Leaving::kForced;
     leaving = Leaving::kDeparted;
     decisions_.emplace_back(DepartedDecision{rank, last_steps_[rank]});
+    if (left) tell_left(rank);
+  }
+}
+
+// It has departed before.
+void Negotiator::tell_left(std::int32_t rank) {
+  if (reporters_.subtrees > 0) {
+    decisions_.emplace_back(DepartedDecision{rank, last_steps_[rank], true});
   }
 }
 

@@ -218,6 +218,7 @@ class Negotiator {
   // Fails tensors that can never complete because a rank is closing, and lets ranks depart for
   // which nothing is left to do.
   void sweep();
+  void tell_left(std::int32_t rank);
 
   std::int32_t ranks_;
   Reporters reporters_;

@@ -13,8 +13,8 @@ using base::Code;
 using base::Result;
 using base::Status;
 
-bool is_accident(const Links::Lost& lost, bool somebody_left, bool data_plane_idle) {
-  return !somebody_left || (!lost.good_bye && !data_plane_idle);
+bool is_accident(const Links::Lost& lost, bool somebody_left, bool in_use) {
+  return !somebody_left || (!lost.good_bye && in_use);
 }
 
 Status lost_neighbour(const base::JobShape& shape, const Links::Lost& lost) {
@@ -38,15 +38,21 @@ Status silent_neighbour(const base::JobShape& shape, const Links::Lost& silent,
 
 Relay::Relay(collectives::Board board, const base::JobShape& shape, std::int32_t host, Links& links,
              const base::Clock& clock)
-    : shape_(shape), host_(host), desk_(std::move(board)), links_(links), clock_(clock) {}
+    : shape_(shape),
+      host_(host),
+      desk_(std::move(board)),
+      links_(links),
+      clock_(clock),
+      far_(shape.ranks()) {}
 
 Result<int> Relay::step(bool data_plane_idle) {
   const auto announced =
       desk_.take_announcements([this](std::int32_t position, auto bytes) -> Status {
-        if (is_set_frame(bytes)) {
+        if (is_frame(bytes)) {
           RONDE_ASSIGN_OR_RETURN(auto announcement, decode_announcement(bytes));
-          auto& frame = std::get<SetFrameAnnouncement>(announcement);
-          return pass_on(Links::From::kChild, {frame.number, frame.to, std::move(frame.message)});
+          auto& frame = std::get<FrameAnnouncement>(announcement);
+          return pass_on(Links::From::kChild,
+                         {frame.number, frame.from, frame.to, std::move(frame.message)});
         }
         const std::int32_t rank = shape_.ranks_of(host_)[static_cast<std::size_t>(position)];
         return links_.send_up(RelayedAnnouncement{rank, {bytes.begin(), bytes.end()}});
@@ -70,7 +76,7 @@ Status Relay::on_message(Links::From from, const LinkMessage& message) {
     desk_.board().fail(*record);
     return {};
   }
-  if (const auto* frame = std::get_if<SetFrame>(&message)) return pass_on(from, *frame);
+  if (const auto* frame = std::get_if<Frame>(&message)) return pass_on(from, *frame);
   if (from == Links::From::kParent) {
     if (const auto* decision = std::get_if<RelayedDecision>(&message)) {
       return on_decision(*decision);
@@ -87,13 +93,15 @@ Status Relay::on_message(Links::From from, const LinkMessage& message) {
   return Status::error(Code::kInternal, "a message between hosts went the wrong way");
 }
 
-Status Relay::pass_on(Links::From from, SetFrame frame) {
+Status Relay::pass_on(Links::From from, Frame frame) {
   if (frame.to < 0 || frame.to >= shape_.ranks()) {
-    return Status::error(Code::kInternal, "a message of a process set for no rank of this job");
+    return Status::error(Code::kInternal, "a message between two ranks for no rank of this job");
   }
+  far_.on_frame(frame);
   const std::int32_t host = shape_.host_of(frame.to);
   if (host == host_) {
-    return desk_.post(encode(SetFrameDecision{frame.number, frame.to, std::move(frame.message)}));
+    return desk_.post(
+        encode(FrameDecision{frame.number, frame.from, frame.to, std::move(frame.message)}));
   }
   return from == Links::From::kParent ? links_.send_towards(host, frame) : links_.send_up(frame);
 }
@@ -173,7 +181,7 @@ Status Relay::on_decision(const RelayedDecision& relayed) {
     }
     RONDE_RETURN_IF_ERROR(on_batch(*batch));
   } else if (const auto* departed = std::get_if<DepartedDecision>(&decision)) {
-    RONDE_RETURN_IF_ERROR(on_departed(departed->rank));
+    RONDE_RETURN_IF_ERROR(on_departed(*departed));
   } else if (const auto* joined = std::get_if<JoinedDecision>(&decision)) {
     RONDE_RETURN_IF_ERROR(on_joined(*joined));
   }
@@ -233,19 +241,24 @@ Status Relay::on_close(const CloseDecision& close) {
   return links_.send_up(report);
 }
 
-Status Relay::on_departed(std::int32_t rank) {
+Status Relay::on_departed(const DepartedDecision& departed) {
   somebody_left_ = true;
-  if (rank < 0 || rank >= shape_.ranks()) {
-    return Status::error(Code::kInternal, "no rank " + std::to_string(rank) + " can leave");
+  if (departed.rank < 0 || departed.rank >= shape_.ranks()) {
+    return Status::error(Code::kInternal,
+                         "no rank " + std::to_string(departed.rank) + " can leave");
   }
+  far_.on_departed(departed);
   return {};
 }
 
 // After a parent that has left no decision can arrive, which is the same for the ranks below as if
 // the coordinator had left: so that is what they receive.
 Status Relay::on_lost(const Links::Lost& lost, bool data_plane_idle) {
-  if (is_accident(lost, somebody_left_, data_plane_idle)) return lost_neighbour(shape_, lost);
+  if (is_accident(lost, somebody_left_, !data_plane_idle || far_.passes())) {
+    return lost_neighbour(shape_, lost);
+  }
   if (lost.side == Links::From::kChild) return {};
+  far_.on_cut();
   const std::vector<std::byte> bytes = encode(Decision(DepartedDecision{kCoordinator}));
   RONDE_RETURN_IF_ERROR(links_.send_down(RelayedDecision{bytes}));
   return desk_.post(bytes);

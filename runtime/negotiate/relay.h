@@ -20,6 +20,21 @@
 
 namespace ronde::runtime {
 
+// Whether a node passes messages between ranks on. Thread safety: none.
+class FarMessages {
+ public:
+  explicit FarMessages(std::int32_t ranks) : open_(ranks) {}
+  void on_frame(const Frame& frame) { passed_ = passed_ || (frame.number == 0 && frame.from >= 0); }
+  void on_departed(const DepartedDecision& departed) { open_ -= departed.left ? 1 : 0; }
+  // Nothing passes this node any more.
+  void on_cut() { passed_ = false; }
+  [[nodiscard]] bool passes() const { return passed_ && open_ > 0; }
+
+ private:
+  bool passed_ = false;
+  std::int32_t open_;  // ranks that have not left
+};
+
 // Thread safety: none; only the agent of the host's leader uses it.
 class Relay final : public ControlNode {
  public:
@@ -30,6 +45,7 @@ class Relay final : public ControlNode {
   base::Result<int> step(bool data_plane_idle) override;
   [[nodiscard]] base::Instant next_deadline() const override { return base::kNever; }
   [[nodiscard]] bool waits_for_idle() const override { return false; }
+  [[nodiscard]] bool passes_messages() const override { return far_.passes(); }
   [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
 
  private:
@@ -48,7 +64,7 @@ class Relay final : public ControlNode {
   };
 
   base::Status on_message(Links::From from, const LinkMessage& message);
-  base::Status pass_on(Links::From from, SetFrame frame);
+  base::Status pass_on(Links::From from, Frame frame);
   base::Status on_ready_here(std::int32_t entry);
   base::Status on_ready(const ReadyReport& report);
   base::Status on_closed(const ClosedReport& report);
@@ -58,7 +74,7 @@ class Relay final : public ControlNode {
   // The ranks of this host that arrive at what is bound now.
   [[nodiscard]] std::uint32_t present() const { return joined_.present(shape_.ranks_of(host_)); }
   base::Status on_close(const CloseDecision& close);
-  base::Status on_departed(std::int32_t rank);
+  base::Status on_departed(const DepartedDecision& departed);
   base::Status on_lost(const Links::Lost& lost, bool data_plane_idle);
   [[nodiscard]] base::Status check_entry(std::int64_t entry) const;
 
@@ -73,12 +89,14 @@ class Relay final : public ControlNode {
   Joined joined_;
   bool links_drained_ = true;
   bool somebody_left_ = false;  // a rank has left, so neighbours may close their connections
+  FarMessages far_;
 };
 
 // Whether the end of a neighbour's connection is a failure. It is none once a rank has left,
 // because then nothing is agreed any more and every leader closes when its own rank is done; but a
-// connection that ends in the middle of a batch without a GoodBye is.
-[[nodiscard]] bool is_accident(const Links::Lost& lost, bool somebody_left, bool data_plane_idle);
+// connection that ends without a GoodBye, in the middle of a batch or while messages may go through
+// it, is. in_use: that is so.
+[[nodiscard]] bool is_accident(const Links::Lost& lost, bool somebody_left, bool in_use);
 // The error with which a lost connection ends the job.
 [[nodiscard]] base::Status lost_neighbour(const base::JobShape& shape, const Links::Lost& lost);
 // The error for a neighbour that has not answered a roll call while `late` waits for it.

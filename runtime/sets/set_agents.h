@@ -15,13 +15,13 @@
 
 namespace ronde::runtime {
 
-// An agent has number(), that of its set, and deliver(message), for its links.
+// An agent has number(), that of its set, and deliver(from, message), for its links and messages.
 //
 // Thread safety: add(), remove() and changed() from any thread; the rest is for the agent.
 template <typename SetAgent>
 class SetAgents {
  public:
-  using Message = std::vector<std::byte>;
+  using Message = std::pair<std::int32_t, std::vector<std::byte>>;  // from, as in a Frame
 
   // From the agent's next step on it is stepped. It must stay until it has been removed.
   void add(SetAgent& set) { note({&set, nullptr}); }
@@ -54,10 +54,10 @@ class SetAgents {
 
   // A set of that number is about to be added: its messages are kept until then.
   void expect(std::int32_t number) { early_.try_emplace(number); }
-  // A message for the leader of a set here; dropped where the set is gone.
+  // A message for a rank of a set here; dropped where the set is gone.
   void deliver(std::int32_t number, Message message) {
     for (SetAgent* const set : all_) {
-      if (set->number() == number) return set->deliver(std::move(message));
+      if (set->number() == number) return set->deliver(message.first, message.second);
     }
     const auto early = early_.find(number);
     if (early != early_.end()) early->second.push_back(std::move(message));
@@ -76,7 +76,7 @@ class SetAgents {
   void deliver_early(SetAgent& set) {
     const auto early = early_.find(set.number());
     if (early == early_.end()) return;
-    for (Message& message : early->second) set.deliver(std::move(message));
+    for (Message& message : early->second) set.deliver(message.first, message.second);
     early_.erase(early);
   }
 

@@ -51,8 +51,8 @@ Bytes random_message(Random& random) {
     case 5:
       return encode(LinkMessage(GoodBye{}));
     case 6:
-      return encode(
-          LinkMessage(SetFrame{number(random), number(random), encode(random_decision(random))}));
+      return encode(LinkMessage(
+          Frame{number(random), number(random), number(random), encode(random_decision(random))}));
     default:
       return encode(LinkMessage(random_failure(random)));
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random messages beside random batches: every rank draws the same schedule from a seed, and begins
-// its part of it in an order of its own. Every message arrives whole, those of a pair and tag in
-// their order, and every sum is right. RONDE_TEST_SEEDS names how many schedules, from 1 on.
+// its part of it in an order of its own, on one to four hosts. Every message arrives whole, those
+// of a pair and tag in their order, and every sum is right. RONDE_TEST_SEEDS names how many
+// schedules, from 1 on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,6 +38,7 @@ struct Planned {
 
 struct Schedule {
   int ranks = 2;
+  int hosts = 1;
   std::string setting = "auto";
   std::vector<Planned> messages;
   std::vector<std::size_t> batches;  // elements of each allreduce
@@ -59,6 +61,7 @@ Schedule schedule_of(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   Schedule schedule;
   schedule.ranks = static_cast<int>(draw(random, 1, 4));
+  schedule.hosts = static_cast<int>(draw(random, 1, schedule.ranks));
   schedule.setting = chance(random, 0.5) ? "slots" : "auto";
   const auto count = static_cast<int>(draw(random, 1, 40));
   for (int i = 0; i < count; ++i) {
@@ -217,9 +220,9 @@ TEST(MessagesProperty, ArriveWholeAndInOrderBesideBatches) {
     const Schedule schedule = schedule_of(seed);
     testing::EngineOptions options;
     options.environment = {"RONDE_MESSAGES=" + schedule.setting};
-    options.shape = base::JobShape::of_leaders(
-                        std::vector<std::int32_t>(static_cast<std::size_t>(schedule.ranks), 0))
-                        .value();
+    std::vector<std::int32_t> leaders;
+    for (int rank = 0; rank < schedule.ranks; ++rank) leaders.push_back(rank % schedule.hosts);
+    options.shape = base::JobShape::of_leaders(leaders).value();
     testing::run_job(schedule.ranks, options,
                      [&](int, Engine& engine) { RankOf(schedule, seed, engine).run(); });
     if (::testing::Test::HasFailure()) return;

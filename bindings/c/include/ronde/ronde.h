@@ -939,9 +939,10 @@ RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
  * through the board, or the receiver copies it out of a ronde_buffer (RONDE_MESSAGES has another
  * way). Both ranks name the same dtype and number of elements: otherwise both get RONDE_MISMATCH,
  * and the messages after it go on. (The send of a small one is done by then, so that rank gets the
- * error from ronde_engine_close, and in its log.) The ranks are of one host: others get
- * RONDE_UNSUPPORTED, as memory of a device does. A rank that does not answer is named after
- * RONDE_STALL_WARNING_SECONDS, and fails the job after RONDE_STALL_FAILURE_SECONDS.
+ * error from ronde_engine_close, and in its log.) Memory of a device gets RONDE_UNSUPPORTED. A rank
+ * that does not answer is named after RONDE_STALL_WARNING_SECONDS, and fails the job after
+ * RONDE_STALL_FAILURE_SECONDS. Between hosts messages go by the leaders of the hosts, the lowest
+ * rank of each, whose close waits for all ranks of the job.
  *
  *   ronde_message message;
  *   ronde_message_init(&message);

@@ -29,12 +29,18 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::vector<EnginePtr> engines_with(std::vector<std::string> environment = {}) {
-  EngineOptions options;
-  options.environment = std::move(environment);
-  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 0}).value();
-  return ronde::testing::open_engines(2, options);
-}
+// Of two ranks on one host or two.
+class MessageEndings : public ::testing::TestWithParam<int> {
+ protected:
+  static std::vector<EnginePtr> engines_with(std::vector<std::string> environment = {}) {
+    EngineOptions options;
+    options.environment = std::move(environment);
+    options.shape =
+        base::JobShape::of_leaders(std::vector<std::int32_t>{0, GetParam() - 1}).value();
+    return ronde::testing::open_engines(2, options);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Hosts, MessageEndings, ::testing::Values(1, 2));
 
 // Bytes of this rank, and a request for them.
 struct Bytes {
@@ -51,7 +57,7 @@ struct Bytes {
 constexpr std::size_t kSmall = 8;
 constexpr std::size_t kLarge = std::size_t{1} << 20;
 
-TEST(MessageEndings, AReceiveEndsByNameWhenTheOtherRankCloses) {
+TEST_P(MessageEndings, AReceiveEndsByNameWhenTheOtherRankCloses) {
   const auto engines = engines_with();
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
@@ -72,7 +78,26 @@ TEST(MessageEndings, AReceiveEndsByNameWhenTheOtherRankCloses) {
   });
 }
 
-TEST(MessageEndings, WhatWasSentBeforeTheCloseIsReceived) {
+TEST_P(MessageEndings, AReceiveInAProcessSetEndsByNameWhenTheOtherRankClosesIt) {
+  const auto engines = engines_with();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    const auto set = engine.subset({0, 1}, "both");
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    if (rank == 0) {
+      Bytes mine(1, 5, kSmall);
+      auto work = (*set)->receive(mine.request);
+      ASSERT_TRUE(work.ok());
+      const Status status = (*set)->wait(**work);
+      EXPECT_EQ(status.code(), Code::kClosed);
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 has closed its engine without sending it"));
+    }
+    EXPECT_TRUE((*set)->close().ok());
+    EXPECT_TRUE(engine.close().ok());
+  });
+}
+
+TEST_P(MessageEndings, WhatWasSentBeforeTheCloseIsReceived) {
   const auto engines = engines_with();
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
@@ -96,7 +121,7 @@ TEST(MessageEndings, WhatWasSentBeforeTheCloseIsReceived) {
   });
 }
 
-TEST(MessageEndings, ALargeSendEndsByNameWhenTheOtherRankCloses) {
+TEST_P(MessageEndings, ALargeSendEndsByNameWhenTheOtherRankCloses) {
   for (const bool closes_first : {false, true}) {
     const auto engines = engines_with();
     on_ranks(2, [&](int rank) {
@@ -117,7 +142,7 @@ TEST(MessageEndings, ALargeSendEndsByNameWhenTheOtherRankCloses) {
   }
 }
 
-TEST(MessageEndings, CloseFailsByNameWhatIsLeft) {
+TEST_P(MessageEndings, CloseFailsByNameWhatIsLeft) {
   const auto engines = engines_with({"RONDE_SHUTDOWN_TIMEOUT_SECONDS=0.2"});
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
@@ -146,7 +171,7 @@ TEST(MessageEndings, CloseFailsByNameWhatIsLeft) {
   });
 }
 
-TEST(MessageEndings, TheFailureOfTheJobEndsAll) {
+TEST_P(MessageEndings, TheFailureOfTheJobEndsAll) {
   const auto engines =
       engines_with({"RONDE_STALL_FAILURE_SECONDS=0.3", "RONDE_STALL_WARNING_SECONDS=0.1"});
   ::testing::internal::CaptureStderr();
@@ -172,7 +197,7 @@ TEST(MessageEndings, TheFailureOfTheJobEndsAll) {
                     HasSubstr("rank 1 has not received it"), HasSubstr("rank 1 has not sent it")));
 }
 
-TEST(MessageEndings, WhatNobodyHasReceivedIsNamedAtTheClose) {
+TEST_P(MessageEndings, WhatNobodyHasReceivedIsNamedAtTheClose) {
   const auto engines = engines_with();
   ::testing::internal::CaptureStderr();
   on_ranks(2, [&](int rank) {
@@ -196,7 +221,7 @@ TEST(MessageEndings, WhatNobodyHasReceivedIsNamedAtTheClose) {
                 "engine without receiving it, as 1 more"));
 }
 
-TEST(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
+TEST_P(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
   const auto engines = engines_with();
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
@@ -212,7 +237,7 @@ TEST(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
   });
 }
 
-TEST(MessageEndings, ALateReceiverIsNamedAndThenGetsTheMessage) {
+TEST_P(MessageEndings, ALateReceiverIsNamedAndThenGetsTheMessage) {
   const auto engines = engines_with({"RONDE_STALL_WARNING_SECONDS=0.1"});
   ::testing::internal::CaptureStderr();
   on_ranks(2, [&](int rank) {
@@ -229,7 +254,7 @@ TEST(MessageEndings, ALateReceiverIsNamedAndThenGetsTheMessage) {
       HasSubstr("the message with tag 9 from rank 0 to rank 1 (1048576 of u8) has waited "));
 }
 
-TEST(MessageEndings, NobodyReadsMemoryThatIsTheCallersAgain) {
+TEST_P(MessageEndings, NobodyReadsMemoryThatIsTheCallersAgain) {
   for (int round = 0; round < 20; ++round) {
     const auto engines = engines_with({"RONDE_SHUTDOWN_TIMEOUT_SECONDS=0.05"});
     on_ranks(2, [&](int rank) {

@@ -30,18 +30,24 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-EngineOptions on_one_host(int ranks, std::vector<std::string> environment = {}) {
+// The ranks in turns on so many hosts.
+EngineOptions on_hosts(int ranks, int hosts, std::vector<std::string> environment = {}) {
   EngineOptions options;
   options.environment = std::move(environment);
-  options.shape =
-      base::JobShape::of_leaders(std::vector<std::int32_t>(static_cast<std::size_t>(ranks), 0))
-          .value();
+  std::vector<std::int32_t> leaders;
+  for (int rank = 0; rank < ranks; ++rank) leaders.push_back(rank % hosts);
+  options.shape = base::JobShape::of_leaders(leaders).value();
   return options;
 }
 
 void run_on_one_host(int ranks, const std::function<void(int, Engine&)>& body,
                      std::vector<std::string> environment = {}) {
-  ronde::testing::run_job(ranks, on_one_host(ranks, std::move(environment)), body);
+  ronde::testing::run_job(ranks, on_hosts(ranks, 1, std::move(environment)), body);
+}
+
+// On one host, and with the ranks in turns on two.
+void run_on_all(int ranks, const std::function<void(int, Engine&)>& body) {
+  for (const int hosts : {1, 2}) ronde::testing::run_job(ranks, on_hosts(ranks, hosts), body);
 }
 
 template <typename T>
@@ -94,30 +100,34 @@ void there_and_back(int rank, Engine& engine) {
   }
 }
 
-TEST(Messages, GoThereAndBackInEverySize) { run_on_one_host(2, there_and_back); }
+TEST(Messages, GoThereAndBackInEverySize) { run_on_all(2, there_and_back); }
 
 // By the numbers of the set, beside the same numbers and tags of the job. Sets open and close again
 // and again, more often than an arena has room for their channels.
+void in_process_sets(int rank, Engine& engine, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    const auto set = engine.subset({1, 2}, "behind");
+    ASSERT_TRUE(set.ok()) << set.status().message();
+    std::vector<float> mine = values(100'000, rank);
+    std::vector<float> theirs(100'000);
+    const auto round = engine.receive(message_with((rank + 2) % 3, 5, theirs));
+    ASSERT_TRUE(round.ok());
+    if (*set != nullptr) there_and_back((*set)->rank(), **set);
+    ASSERT_TRUE(send(engine, (rank + 1) % 3, 5, mine).ok());
+    ASSERT_TRUE(engine.wait(**round).ok());
+    EXPECT_EQ(theirs, values(100'000, (rank + 2) % 3));
+    if (*set == nullptr) continue;
+    std::vector<float> one(1);
+    EXPECT_THAT(send(**set, 2, 1, one).message(),
+                AllOf(HasSubstr("process set 'behind'"), HasSubstr("has the ranks 0 to 1")));
+    ASSERT_TRUE((*set)->close().ok());
+  }
+}
+
 TEST(Messages, GoInProcessSets) {
-  run_on_one_host(3, [](int rank, Engine& engine) {
-    for (int i = 0; i < 40; ++i) {
-      const auto set = engine.subset({1, 2}, "behind");
-      ASSERT_TRUE(set.ok()) << set.status().message();
-      std::vector<float> mine = values(100'000, rank);
-      std::vector<float> theirs(100'000);
-      const auto round = engine.receive(message_with((rank + 2) % 3, 5, theirs));
-      ASSERT_TRUE(round.ok());
-      if (*set != nullptr) there_and_back((*set)->rank(), **set);
-      ASSERT_TRUE(send(engine, (rank + 1) % 3, 5, mine).ok());
-      ASSERT_TRUE(engine.wait(**round).ok());
-      EXPECT_EQ(theirs, values(100'000, (rank + 2) % 3));
-      if (*set == nullptr) continue;
-      std::vector<float> one(1);
-      EXPECT_THAT(send(**set, 2, 1, one).message(),
-                  AllOf(HasSubstr("process set 'behind'"), HasSubstr("has the ranks 0 to 1")));
-      ASSERT_TRUE((*set)->close().ok());
-    }
-  });
+  run_on_one_host(3, [](int rank, Engine& engine) { in_process_sets(rank, engine, 40); });
+  ronde::testing::run_job(3, on_hosts(3, 2),
+                          [](int rank, Engine& engine) { in_process_sets(rank, engine, 4); });
 }
 
 TEST(Messages, ThatDoNotFitInAProcessSetAreNamedByIt) {
@@ -163,7 +173,7 @@ TEST(Messages, GoOutOfAndIntoBuffers) {
 }
 
 TEST(Messages, OfOneTagKeepTheirOrderAndOthersOvertake) {
-  run_on_one_host(2, [](int rank, Engine& engine) {
+  run_on_all(2, [](int rank, Engine& engine) {
     constexpr int kMessages = 500;
     std::vector<std::vector<float>> data;
     std::vector<Engine::WorkPtr> works;
@@ -199,7 +209,7 @@ TEST(Messages, OfOneTagKeepTheirOrderAndOthersOvertake) {
 
 TEST(Messages, ToARankThatDoesNotReceiveYetDoNotFillItsMemoryNorStopTheSender) {
   std::atomic<bool> all_sent{false};
-  run_on_one_host(2, [&all_sent](int rank, Engine& engine) {
+  run_on_all(2, [&all_sent](int rank, Engine& engine) {
     constexpr int kMessages = 3000;  // of 1 KiB: more than may be untaken
     std::vector<std::vector<float>> data;
     std::vector<Engine::WorkPtr> works;
@@ -213,6 +223,7 @@ TEST(Messages, ToARankThatDoesNotReceiveYetDoNotFillItsMemoryNorStopTheSender) {
       EXPECT_FALSE(engine.poll(*works.back()));
       all_sent = true;
       for (const auto& work : works) EXPECT_TRUE(engine.wait(*work).ok());
+      all_sent = false;
     } else {
       while (!all_sent) std::this_thread::sleep_for(milliseconds(1));
       std::vector<float> got(256);
@@ -225,7 +236,7 @@ TEST(Messages, ToARankThatDoesNotReceiveYetDoNotFillItsMemoryNorStopTheSender) {
 }
 
 TEST(Messages, FromAnyRankAreTakenAsTheyCome) {
-  run_on_one_host(4, [](int rank, Engine& engine) {
+  run_on_all(4, [](int rank, Engine& engine) {
     constexpr int kEach = 40;
     if (rank != 0) {
       for (int i = 0; i < kEach; ++i) {
@@ -265,7 +276,7 @@ TEST(Messages, GoFromARankToItself) {
 }
 
 TEST(Messages, FromManyThreadsBesideBatches) {
-  run_on_one_host(2, [](int rank, Engine& engine) {
+  run_on_all(2, [](int rank, Engine& engine) {
     constexpr int kThreads = 4;
     std::vector<std::thread> threads;
     for (int tag = 0; tag < kThreads; ++tag) {
@@ -295,8 +306,9 @@ TEST(Messages, FromManyThreadsBesideBatches) {
 }
 
 TEST(Messages, ThatDoNotFitAreNamedOnBothRanks) {
-  for (const std::size_t count : {5UL, 50'000UL}) {
-    const std::vector<EnginePtr> engines = open_engines(2, on_one_host(2));
+  for (const int which : {0, 1, 2, 3}) {
+    const std::size_t count = which % 2 == 0 ? 5 : 50'000;
+    const std::vector<EnginePtr> engines = open_engines(2, on_hosts(2, 1 + which / 2));
     on_ranks(2, [&](int rank) {
       Engine& engine = *engines[static_cast<std::size_t>(rank)];
       std::vector<float> data = values(count + static_cast<std::size_t>(rank), 0);
@@ -324,7 +336,7 @@ TEST(Messages, ThatDoNotFitAreNamedOnBothRanks) {
 }
 
 TEST(Messages, AreRefusedByName) {
-  run_on_one_host(2, [](int rank, Engine& engine) {
+  run_on_all(2, [](int rank, Engine& engine) {
     std::vector<float> data(3);
     const auto refused = [&](const MessageRequest& request, Code code, const std::string& why) {
       for (const auto& work : {engine.send(request), engine.receive(request)}) {
@@ -343,17 +355,6 @@ TEST(Messages, AreRefusedByName) {
     request.device = 0;
     refused(request, Code::kUnsupported, "device");
     EXPECT_EQ(engine.send(message_with(-1, 0, data)).status().code(), Code::kInvalidArgument);
-  });
-}
-
-TEST(Messages, BetweenHostsAreRefusedByName) {
-  EngineOptions options;
-  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 1}).value();
-  ronde::testing::run_job(2, options, [](int rank, Engine& engine) {
-    std::vector<float> data(3);
-    const auto work = engine.send(message_with(1 - rank, 0, data));
-    EXPECT_EQ(work.status().code(), Code::kUnsupported);
-    EXPECT_THAT(work.status().message(), HasSubstr("messages between hosts are not there yet"));
   });
 }
 

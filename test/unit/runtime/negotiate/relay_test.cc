@@ -254,6 +254,26 @@ TEST_P(RelayTest, AParentThatEndsAfterSomebodyHasLeftMeansThatTheRootHasLeft) {
   EXPECT_THAT(rank_reads(1), IsEmpty()) << "once is enough";
 }
 
+// Messages may still go through it, until nobody sends or takes one any more.
+TEST_P(RelayTest, AParentThatPassesMessagesMayGoOnlyAfterAllHaveLeft) {
+  ASSERT_TRUE(parent_->send_down(Frame{0, 5, 3, {std::byte{1}}}).ok());
+  for (std::int32_t rank = 1; rank < shape_.ranks(); ++rank) {
+    from_parent(DepartedDecision{rank, {}, true});
+  }
+  good_step();
+  EXPECT_TRUE(relay_->passes_messages());
+  if (children() == 0) {
+    parent_.reset();
+    EXPECT_EQ(step().code(), base::Code::kPeerFailed);
+    return;
+  }
+  from_parent(DepartedDecision{0, {}, true});
+  good_step();
+  EXPECT_FALSE(relay_->passes_messages());
+  parent_.reset();
+  good_step();
+}
+
 TEST_P(RelayTest, AChildMayGoOnlyAfterSomebodyHasLeft) {
   if (children() == 0) return;
   children_[1].reset();

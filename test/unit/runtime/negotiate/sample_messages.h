@@ -109,9 +109,10 @@ inline Announcement random_announcement(std::mt19937_64& random) {
       return standing;
     }
     case 5:
-      return SetFrameAnnouncement{static_cast<std::int32_t>(draw(random, -1, 100)),
-                                  static_cast<std::int32_t>(draw(random, -1, 100)),
-                                  std::vector<std::byte>(random() % 20, std::byte{7})};
+      return FrameAnnouncement{static_cast<std::int32_t>(draw(random, -1, 100)),
+                               static_cast<std::int32_t>(draw(random, -1, 100)),
+                               static_cast<std::int32_t>(draw(random, -1, 100)),
+                               std::vector<std::byte>(random() % 20, std::byte{7})};
     default: {
       StalledAnnouncement stalled{{}, draw(random, 0, 1) == 1, draw(random, 0, 1) == 1};
       stalled.own_deadline = draw(random, 0, 1) == 1;
@@ -161,9 +162,10 @@ inline Decision random_decision(std::mt19937_64& random) {
     case 7:
       return SetEndedDecision{entry};
     case 8:
-      return SetFrameDecision{entry, entry, std::vector<std::byte>(random() % 20, std::byte{7})};
+      return FrameDecision{entry, entry, entry,
+                           std::vector<std::byte>(random() % 20, std::byte{7})};
     default:
-      return DepartedDecision{entry, StepNumber::of_word(random())};
+      return DepartedDecision{entry, StepNumber::of_word(random()), draw(random, 0, 1) == 0};
   }
 }
 
