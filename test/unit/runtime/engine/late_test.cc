@@ -37,15 +37,23 @@ testing::EngineOptions on_hosts(const std::vector<std::int32_t>& leaders) {
   return options;
 }
 
-// A backward of two gradients; between them rank 2 takes longer than the others. The first step
-// makes the plan.
-void train_with_a_slow_rank(int rank, Engine& engine) {
+void wait_for(const std::atomic<int>& count, int least) {
+  while (count < least) std::this_thread::yield();
+}
+
+// A backward of two gradients; between them rank 2 takes longer than the others, which have come
+// by then, however busy the machine is. The first step makes the plan.
+void train_with_a_slow_rank(int rank, Engine& engine, std::atomic<int>& arrived) {
   std::vector<float> last(100, 1.0F);
   std::vector<float> first(100, 1.0F);
   for (int step = 0; step <= kSteps; ++step) {
     const auto of_last = engine.submit(allreduce_of("last", last)).value();
-    if (rank == 2 && step > 0) std::this_thread::sleep_for(kDelay);
+    if (rank == 2 && step > 0) {
+      wait_for(arrived, 3 * (step + 1));
+      std::this_thread::sleep_for(kDelay);
+    }
     const auto of_first = engine.submit(allreduce_of("first", first)).value();
+    if (rank != 2) ++arrived;
     ASSERT_TRUE(engine.wait(*of_last).ok());
     ASSERT_TRUE(engine.wait(*of_first).ok());
   }
@@ -64,8 +72,9 @@ void expect_slow_rank(Engine& engine) {
 
 TEST(LateRanks, ADelayInOneRanksBackwardIsNamedInEachStep) {
   for (const auto& leaders : {std::vector<std::int32_t>{0, 0, 0, 0}, {0, 0, 2, 2}}) {
-    testing::run_job(4, on_hosts(leaders), [](int rank, Engine& engine) {
-      train_with_a_slow_rank(rank, engine);
+    std::atomic<int> arrived{0};
+    testing::run_job(4, on_hosts(leaders), [&](int rank, Engine& engine) {
+      train_with_a_slow_rank(rank, engine, arrived);
       if (rank == 0) {
         expect_slow_rank(engine);
       } else {
@@ -77,19 +86,24 @@ TEST(LateRanks, ADelayInOneRanksBackwardIsNamedInEachStep) {
 
 // Rank 1 needs what rank 0 makes, which takes long; so both come late, and rank 1 last.
 TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
-  std::atomic<int> submitted{-1};  // the step of rank 0
+  std::atomic<int> of_rank_0{0};  // gradients so far
+  std::atomic<int> of_rank_2{0};
   testing::run_job(3, on_hosts({0, 0, 0}), [&](int rank, Engine& engine) {
     const auto set = engine.subset({0, 1}, "stage").value();
     std::vector<float> data(100, 1.0F);
     for (int step = 0; step <= kSteps; ++step) {
-      if (rank == 0 && step > 0) std::this_thread::sleep_for(kDelay);
+      if (rank == 0 && step > 0) {
+        wait_for(of_rank_2, step + 1);
+        std::this_thread::sleep_for(kDelay);
+      }
       if (rank < 2) {
         const auto staged = set->submit(allreduce_of("activations", data)).value();
         ASSERT_TRUE(set->wait(*staged).ok());
       }
-      while (rank == 1 && submitted < step) std::this_thread::yield();
+      if (rank == 1) wait_for(of_rank_0, step + 1);
       const auto work = engine.submit(allreduce_of("gradient", data)).value();
-      if (rank == 0) submitted = step;
+      if (rank == 0) ++of_rank_0;
+      if (rank == 2) ++of_rank_2;
       ASSERT_TRUE(engine.wait(*work).ok());
     }
     if (rank != 0) return;
