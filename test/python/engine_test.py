@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import unittest.mock
 import weakref
@@ -188,6 +189,18 @@ class Errors(unittest.TestCase):
             self.assertEqual(engine.allreduce("weight", numpy.ones(3)).wait().tolist(), [1, 1, 1])
 
         run_ranks(2, body)
+
+    def test_rank_0_says_who_is_late(self):
+        def body(engine):
+            for _ in range(4):  # the first of them is not counted
+                if engine.rank == 1:
+                    time.sleep(0.2)
+                engine.allreduce("weight", numpy.ones(3)).wait()
+            return engine.statistics()["late"]
+
+        late, nothing, _ = run_ranks(3, body)
+        self.assertEqual((late[0]["tensor"], late[0]["rank"], late[0]["steps"]), ("weight", 1, 3))
+        self.assertEqual(nothing, [])
 
     def test_a_nan_is_named_before_it_spreads(self):
         def body(engine):
