@@ -52,7 +52,7 @@ struct OpenEnd {
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     end = std::move(*opened);
     transport.emplace(kTable, reinterpret_cast<ronde_transport_end*>(end.get()),
-                      Transport::Options{.rank = rank, .size = size}, false);
+                      Transport::Options{.rank = rank, .size = size}, false, info.largest_tag);
   }
 
   std::unique_ptr<ronde_transport_host> host = std::make_unique<ronde_transport_host>();
