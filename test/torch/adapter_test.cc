@@ -108,26 +108,41 @@ TEST(GradientAverager, CountsByWeightsWhereBatchesDiffer) {
 }
 
 // Rank 0 has fewer batches: from then on it is the training of rank 1.
+void expect_to_go_on(const Engine& engine, Model& model, GradientAverager& averager,
+                     const std::function<void()>& take_step) {
+  for (int step = 0; step < 2 + engine.rank(); ++step) {
+    averager.zero_grad();
+    loss_of(model, batch_of(step)).backward();
+    take_step();
+  }
+  EXPECT_EQ(averager.join(), 1);
+  Model same(0.5);
+  SGD of_same = sgd_of(same);
+  for (int step = 0; step < 2 + engine.rank(); ++step) {
+    set_to_none(same);
+    loss_of(same, batch_of(step)).backward();
+    of_same.step();
+  }
+  EXPECT_LT(distance(model, same), 1e-5);
+}
+
 TEST(GradientAverager, GoesOnWithoutARankThatHasJoined) {
   on_ranks(2, [](Engine& engine) {
     Model model(0.5);
     SGD optimizer = sgd_of(model);
     GradientAverager averager(engine, model);
-    for (int step = 0; step < 2 + engine.rank(); ++step) {
-      optimizer.zero_grad();
-      loss_of(model, batch_of(step)).backward();
+    expect_to_go_on(engine, model, averager, [&] {
       averager.wait();
       optimizer.step();
-    }
-    EXPECT_EQ(averager.join(), 1);
-    Model same(0.5);
-    SGD of_same = sgd_of(same);
-    for (int step = 0; step < 2 + engine.rank(); ++step) {
-      set_to_none(same);
-      loss_of(same, batch_of(step)).backward();
-      of_same.step();
-    }
-    EXPECT_LT(distance(model, same), 1e-5);
+    });
+  });
+}
+
+TEST(DistributedOptimizer, GoesOnWithoutARankThatHasJoined) {
+  on_ranks(2, [](Engine& engine) {
+    Model model(0.5);
+    DistributedOptimizer<SGD> optimizer(engine, model, SGDOptions(0.05).momentum(0.9));
+    expect_to_go_on(engine, model, optimizer.averager(), [&] { optimizer.step(); });
   });
 }
 
