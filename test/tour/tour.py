@@ -25,6 +25,15 @@ MPIRUN = "mpirun --oversubscribe --bind-to none -np"
 MIRRORED = "--strategy mirrored --replicas"
 
 
+def sheets(servers, workers):
+    """The commands of all tasks, each in a shell of its own; that of worker 0 is the last."""
+    hosts = [",".join(f"127.0.0.1:{first + i}" for i in range(count)) for first, count in
+             ((2231, servers), (2241, workers))]
+    tasks = [f"ps --task_index={i}" for i in range(servers)]
+    tasks += [f"worker --task_index={i}" for i in reversed(range(workers))]
+    return " & ".join(f"sheets --ps_hosts={hosts[0]} --worker_hosts={hosts[1]} --job_name={task}" for task in tasks)
+
+
 def near(key, value, by):
     return f"{key} is {value} to {by}", lambda now, _: abs(float(now[key]) - value) <= by
 
@@ -138,6 +147,10 @@ STOPS = [
         *(f"recommender {TWO} {SMALL_STORE} --job_name=ps --task_index={i}" for i in range(2)),
         f"{MPIRUN} 2 recommender {TWO} {SMALL_STORE} --job_name=worker"]),
      (equal("rows", "server"), at_least("accuracy", 0.8))),
+    ("10,000 sheets of 128 products: a multiplier and an adder", sheets(1, 1),
+     (equal("total", "319279663647"), equal("directly", "319279663647"))),
+    ("three multipliers and four adders: the same total, exactly", sheets(4, 3),
+     (equal("adders", "4"), equal("multipliers", "3"), same("total"))),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
