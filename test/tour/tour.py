@@ -34,6 +34,15 @@ def sheets(servers, workers):
     return " & ".join(f"sheets --ps_hosts={hosts[0]} --worker_hosts={hosts[1]} --job_name={task}" for task in tasks)
 
 
+SMALL_MLP = "train_fashion_mnist --epochs 1 --test-images 1000"
+
+
+def two_workers(flags):
+    """The commands of two workers that TF_CONFIG tells who they are; the chief's, worker 0, is the last."""
+    cluster = '{"cluster": {"worker": ["127.0.0.1:2251", "127.0.0.1:2252"]}, "task": {"type": "worker", "index": %d}}'
+    return " & ".join(f"env TF_CONFIG='{cluster % index}' {SMALL_MLP} {flags}" for index in (1, 0))
+
+
 def near(key, value, by):
     return f"{key} is {value} to {by}", lambda now, _: abs(float(now[key]) - value) <= by
 
@@ -151,6 +160,13 @@ STOPS = [
      (equal("total", "319279663647"), equal("directly", "319279663647"))),
     ("three multipliers and four adders: the same total, exactly", sheets(4, 3),
      (equal("adders", "4"), equal("multipliers", "3"), same("total"))),
+    ("two workers, step by step: first one process alone", f"{SMALL_MLP} --steps 20", (equal("ranks", "1"),)),
+    ("two shells with a TF_CONFIG each, and a folder where the chief saves",
+     two_workers("--steps 20 --logdir {}/workers"), (equal("ranks", "2"), equal("steps", "20"))),
+    ("both started again, for 40 steps: they take the 20 that are left, from the chief's checkpoint",
+     two_workers("--steps 40 --logdir {}/workers"), (equal("ranks", "2"), equal("steps", "20"))),
+    ("the same 40 steps without an end between them, started by mpirun: the same bits",
+     f"{MPIRUN} 2 {SMALL_MLP} --steps 40", (same("param_hash"), at_least("test_accuracy", 0.7))),
 ]
 
 STRATEGIES = {"none": "--strategy none", "onedevice": "--strategy onedevice", "mirrored": f"{MIRRORED} 2",
