@@ -228,5 +228,24 @@ TEST(NegotiatorClosing, DisagreementsAreStillErrors) {
   EXPECT_EQ(std::get<DepartedDecision>(decisions[1]).rank, 0);
 }
 
+// It may still wait for messages after it has departed, of which the other hosts hear.
+TEST(NegotiatorClosing, ARankThatWaitsForNothingMoreHasLeft) {
+  FakeArrivalWords words(1);
+  Negotiator negotiator(2, {1, 1}, 4, words);
+  const auto lefts = [&negotiator] {
+    std::vector<bool> all;
+    for (const Decision& decision : negotiator.take_decisions()) {
+      all.push_back(std::get<DepartedDecision>(decision).left);
+    }
+    return all;
+  };
+  negotiator.on_closing(1, {});
+  EXPECT_EQ(lefts(), (std::vector<bool>{false}));
+  negotiator.on_closing(1, {.forced = true});
+  EXPECT_EQ(lefts(), (std::vector<bool>{true}));
+  negotiator.on_closing(0, {.forced = true});
+  EXPECT_EQ(lefts(), (std::vector<bool>{false, true}));
+}
+
 }  // namespace
 }  // namespace ronde::runtime

@@ -64,7 +64,7 @@ struct Hosts {
         texts.push_back(error->text);
         said.push_back("error " + error->name);
       } else if (const auto* left = std::get_if<DepartedDecision>(&decision)) {
-        said.push_back((left->left ? "left " : "departed ") + std::to_string(left->rank));
+        said.push_back("departed " + std::to_string(left->rank));
       }
     }
     return said;
@@ -381,17 +381,6 @@ TEST(NegotiatorHosts, NobodyIsAskedAboutWhatIsReadyOrUnknown) {
   EXPECT_TRUE(job.negotiator.find_out("w"));
   EXPECT_FALSE(job.negotiator.waiting_for("w").has_value());
   EXPECT_THAT(job.decisions(), IsEmpty());
-}
-
-// It may still wait for messages after it has departed.
-TEST(NegotiatorHosts, ARankThatWaitsForNothingMoreHasLeft) {
-  Hosts job(4);
-  job.negotiator.on_closing(3, {});
-  EXPECT_THAT(job.decisions(), ElementsAre("departed 3"));
-  job.negotiator.on_closing(3, {.forced = true});
-  EXPECT_THAT(job.decisions(), ElementsAre("left 3"));
-  job.negotiator.on_closing(2, {.forced = true});
-  EXPECT_THAT(job.decisions(), ElementsAre("departed 2", "left 2"));
 }
 
 TEST(NegotiatorHosts, WhatNobodyWaitsForIsForgottenWithTheLastAnswer) {
