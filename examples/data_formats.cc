@@ -72,8 +72,8 @@ int work(Strategy& strategy, const std::string& format, std::size_t epochs, std:
   if (two) images = select_classes(images, {0, 1});
   images.labels.resize(two ? 400 : 3000);
   images.pixels.resize(images.size() * 784);
-  std::vector<float> numbers;
-  for (const std::uint8_t pixel : images.pixels) numbers.push_back(pixel / 255.0F);
+  std::vector<float> numbers(images.pixels.begin(), images.pixels.end());
+  for (float& number : numbers) number /= 255.0F;
   std::vector<std::int32_t> labels(images.labels.begin(), images.labels.end());
   std::string folder = (std::filesystem::temp_directory_path() / "formats-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) throw DataError(folder + " cannot be made");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Worked examples of the field's guides, run and checked: ./dev tour. Not all of the guides' examples are here yet.
+"""Worked examples of the field's guides, run and checked: ./dev tour.
 
 For each stop: what it shows, the command, the line of results that it prints, and what is asserted of it. Ends with a
 table of strategies against what a program does with them. At most ten minutes on two cores; exit code 1 if

@@ -20,19 +20,23 @@ namespace {
 constexpr double kStays = 0.3;
 constexpr double kStaysAtMost = 5.0;
 
+ServerOptions server_options(const Tasks& tasks, const ParameterServerOptions& options) {
+  return {.index = tasks.index,
+          .servers = static_cast<std::uint32_t>(tasks.servers.size()),
+          .workers = static_cast<std::uint32_t>(tasks.workers.size()),
+          .standby = options.standby,
+          .has_chief = !tasks.chief.empty(),
+          .job = options.job_of(tasks),
+          .worker_timeout = options.worker_timeout,
+          .start_timeout = options.deadline,
+          .start = Tasks{}.self().incarnation,
+          .rules = options.rules};
+}
+
 }  // namespace
 
 void serve(const Tasks& tasks, const ParameterServerOptions& options) {
-  const ServerOptions how{.index = tasks.index,
-                          .servers = static_cast<std::uint32_t>(tasks.servers.size()),
-                          .workers = static_cast<std::uint32_t>(tasks.workers.size()),
-                          .standby = options.standby,
-                          .has_chief = !tasks.chief.empty(),
-                          .job = options.job_of(tasks),
-                          .worker_timeout = options.worker_timeout,
-                          .start_timeout = options.deadline,
-                          .start = Tasks{}.self().incarnation,
-                          .rules = options.rules};
+  const ServerOptions how = server_options(tasks, options);
   const std::uint32_t index = how.index;
   const std::string name = "ps " + std::to_string(index);
   const PrintLine say = or_stdout(options.say);
