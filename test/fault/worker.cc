@@ -243,7 +243,9 @@ ronde::Engine half_of(ronde::Engine& job) {
   const bool upper = job.rank() >= middle;
   std::vector<int> ranks(static_cast<std::size_t>(upper ? job.size() - middle : middle));
   std::iota(ranks.begin(), ranks.end(), upper ? middle : 0);
-  return job.subset(ranks, upper ? "upper half" : "lower half");
+  ronde::Engine half = job.subset(ranks, upper ? "upper half" : "lower half");
+  job.barrier_blocking("both are open");  // nobody strikes before
+  return half;
 }
 
 std::string later_text(ronde::Engine& engine) {
@@ -283,14 +285,14 @@ int run(const Settings& settings) {
   for (std::size_t i = 0; i < settings.bytes.size(); ++i) tensors.emplace_back(settings, i);
   ronde::Engine engine;
   std::optional<ronde::Engine> half;
-  if (settings.sets) half.emplace(half_of(engine));
-  ronde::Engine& where = half ? *half : engine;
   const int rank = engine.rank();
   const std::string mine = settings.folder + "/rank-" + std::to_string(rank);
   write_file(mine + ".pid", std::to_string(::getpid()) + "\n");
   std::uint64_t iteration = 0;
   std::int64_t longest = 0;
   try {
+    if (settings.sets) half.emplace(half_of(engine));
+    ronde::Engine& where = half ? *half : engine;
     for (Tensor& tensor : tensors) {
       if (settings.prepared) tensor.agree(where);
     }
@@ -304,6 +306,7 @@ int run(const Settings& settings) {
                                       "\nlongest_ns=" + std::to_string(longest) + '\n');
     return 0;
   } catch (const ronde::Error& error) {
+    ronde::Engine& where = half ? *half : engine;
     std::string verdict = verdict_of(where, tensors, where.rank(), error);
     std::string closing = "no error";
     try {
