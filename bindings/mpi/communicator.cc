@@ -49,9 +49,9 @@ void Communicator::open() {
   int size = 0;
   PMPI_Comm_size(handle_, &size);
   if (size < 2) return;
-  // Ranks may come hours apart, as MPI lets them, and opening an engine has a deadline: they wait
-  // for each other before.
-  if (engine_ == nullptr) PMPI_Barrier(handle_);
+  // Ranks may come hours apart, as MPI lets them, and opening an engine or a line has a deadline,
+  // and lets nothing of MPI's go on: they wait for each other before.
+  PMPI_Barrier(handle_);
   Communicators& all = Communicators::here();
   // Rank 0 decides for all, as other threads may be about to open it.
   int offer = kLater;

@@ -52,7 +52,9 @@ Communicators& Communicators::here() {
 }
 
 void Communicators::agree() {
-  if (smallest(threshold_, MPI_COMM_WORLD) == -smallest(-threshold_, MPI_COMM_WORLD)) return;
+  // Two numbers where it was not given, which a number like one of them is not.
+  const std::int64_t mine = threshold_ == threshold_without_line_ ? threshold_ : 0;
+  if (smallest(mine, MPI_COMM_WORLD) == -smallest(-mine, MPI_COMM_WORLD)) return;
   threshold_ = threshold_without_line_ = std::numeric_limits<std::int64_t>::max();
   if (first_to_speak()) {
     say(std::string(kThresholdVariable) + " differs between ranks: all reductions are MPI's");

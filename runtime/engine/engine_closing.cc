@@ -156,10 +156,13 @@ Status Engine::leave() {
   const base::Nanoseconds patience = std::min(kFarewell, config_.shutdown_timeout);
   const bool departed = runner_.wait(agent_.departed(), clock_->after(patience));
   const base::Instant deadline = clock_->after(patience);
-  // A rank whose join has ended may still be in a batch of the others, and messages that have ended
-  // here may still be on their way to the leader. A leader passes its own announcement on.
-  while ((!agent_.control().has_stepped(begun) || !agent_.control().drained() ||
-          agent_.streams().has_backlog() || table_.stands_in()) &&
+  // Messages to other hosts that have ended here may still be on their way to the leader, who
+  // passes its own announcement on.
+  const auto passes = [this, begun, far = job_->shape().hosts() > 1] {
+    return far && (!agent_.control().has_stepped(begun) || agent_.streams().has_backlog());
+  };
+  // A rank whose join has ended may still be in a batch of the others.
+  while ((passes() || !agent_.control().drained() || table_.stands_in()) &&
          clock_->now() < deadline && !agent_.failure().failed()) {
     Completion nothing;  // to drive the agent for a moment
     [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));

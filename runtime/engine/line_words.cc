@@ -92,9 +92,10 @@ Result<bool> LineWords::await_on(base::Instant until) {
   passed_ = false;
   if (Protocol(*this).await([this] { return ready(); })) return true;
   if (passed_) return false;
-  if (const std::int32_t rank = joined(); rank >= 0 && !host_.board.failed()) return ended_by(rank);
   if (host_.board.failed()) return host_.failure();
+  if (const std::int32_t rank = joined(); rank >= 0) return ended_by(ended_ = rank);
   RONDE_RETURN_IF_ERROR(usable());
+  if (!late_) return await_on(until);  // whoever has joined had come before
   const std::vector<std::int32_t> late = missing();
   return host_.fail(Status::error(Code::kDeadline, "prepared '" + name_ + "' has waited for " +
                                                        base::ranks_phrase(late) +

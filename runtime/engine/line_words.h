@@ -57,6 +57,7 @@ class LineWords final : public LineWaits::Waiter {
   [[nodiscard]] base::Status usable() const { return host_.usable(); }
   // An error where this rank has joined.
   [[nodiscard]] base::Status may_begin() const {
+    if (ended_ >= 0) return ended_by(ended_);  // for good, whoever else may still read the lines
     const bool has_joined = lines_.joined(rank_).load(std::memory_order_relaxed) != 0;
     return has_joined ? ended_by(rank_) : base::Status();
   }
@@ -115,6 +116,7 @@ class LineWords final : public LineWaits::Waiter {
   std::int32_t root_ = 0;
   int looks_ = 0;
   Idle idle_;
+  std::int32_t ended_ = -1;  // this rank has heard that that one has joined
   bool late_ = false;
   base::Instant until_ = base::kNever;
   bool passed_ = false;    // this has

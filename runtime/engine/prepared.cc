@@ -209,7 +209,10 @@ Status Prepared::make_lines(const LocalTensor& tensor) {
     }
   }
   const std::size_t most = LineCalls::most_bytes(tensor, bytes_of_rank);
-  if (most > Lines::kMostBytes || is.compression != base::Compression::kNone) return {};
+  // Weights lie with the data of the ordinary way alone.
+  if (most > Lines::kMostBytes || is.weighted || is.compression != base::Compression::kNone) {
+    return {};
+  }
   RONDE_ASSIGN_OR_RETURN(const auto lines, engine_->make_lines(tensor.name, most));
   if (!lines) return {};
   lines_ = std::make_unique<LineCalls>(engine_->line_host(), *lines, agreed_, tensor,
@@ -238,6 +241,14 @@ Result<std::optional<Lines>> Engine::make_lines(const std::string& name, std::si
   return std::optional(Lines(arena.subspan(static_cast<std::size_t>(place)), local_size(), most));
 }
 
+Prepared::~Prepared() {
+  if (!engine_->usable().ok()) {  // in a forked child the lines are the parent's
+    static_cast<void>(lines_.release());
+    return;
+  }
+  if (started_ && work_ != nullptr) engine_->settle(*work_, std::nullopt);
+}
+
 // ---- calls ----
 
 Status Prepared::wrong(const char* what) const {
@@ -259,8 +270,12 @@ Status Prepared::start() {
 
 Status Prepared::wait() {
   if (!started_) return wrong("wait() without a call: call start() before it");
+  if (lines_ == nullptr) {
+    Status done = engine_->wait(*work_);
+    started_ = !work_->completion.done();
+    return done;
+  }
   started_ = false;
-  if (lines_ == nullptr) return engine_->wait(*work_);
   RONDE_RETURN_IF_ERROR(engine_->line_usable());
   return lines_->wait();
 }

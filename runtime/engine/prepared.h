@@ -67,6 +67,11 @@ class LineCalls {
 // Thread safety: one thread at a time.
 class Prepared {
  public:
+  // Ends a call that is under way, as a Work that is let go does. In a forked child it does
+  // nothing.
+  ~Prepared();
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
   // Collective, as the first call of an ordinary operation: agrees on everything but the memory.
   static base::Result<std::unique_ptr<Prepared>> make(std::shared_ptr<Engine> engine,
                                                       Submission submission);

@@ -217,13 +217,13 @@ class Engine(_engine.Engine):
         return Prepared(self, "broadcast", name, None, self._target(array), lambda _: array, root=root)
 
     def prepare_allgather(self, name: str, array: numpy.ndarray) -> Prepared:
-        """The same for allgather(). The result lies in memory of the runtime's that the next call writes again."""
+        """The same for allgather(). Each call returns an array of its own."""
         source = _arrays.memory(self._as_it_lies(array))
 
         def result(prepared: ctypes.c_void_p) -> numpy.ndarray:
             data, rows = ctypes.c_void_p(), ctypes.c_int64()
             call(LIBRARY.ronde_prepared_output, prepared, ctypes.byref(data), ctypes.byref(rows), tensor=name)
-            return lent_array(data.value or 0, (rows.value, *array.shape[1:]), array.dtype, made)
+            return lent_array(data.value or 0, (rows.value, *array.shape[1:]), array.dtype, made).copy()
 
         made = Prepared(self, "allgather", name, source, None, result)
         return made

@@ -67,6 +67,7 @@ class Run {
     measure_parts(before, after);
     result_.transfer_seconds = replica_.transfer_seconds() - transferred;
     result_.straggler = straggler(result_.wait_seconds);
+    if (own_) path_.average_by_weights(false);
     result_.cut_short = state_.stop_now;
     tell(&Callback::on_end);
     return result_;
@@ -171,10 +172,16 @@ class Run {
       const StepBatch* const batch = next();
       state_.epoch_is_over = batch == nullptr;
       if (batch != nullptr) step(*batch);
+      // The others hear of it when weights are averaged, at the end of the epoch at the latest.
+      if (path_.is_local() && batch == &failed_) state_.epoch_is_over = true;
     }
     if (!own_ && state_.stop_now) return;
     if (cut() && !served_) state_.epoch_is_over = next() == nullptr;
-    learner_.end_epoch();
+    try {
+      learner_.end_epoch();
+    } catch (const NotFiniteStep& error) {
+      refuse_step(error);
+    }
     if (own_) meet_again();
     if (state_.stop_now) return;
     Metrics mine = learner_.take_metrics();

@@ -45,7 +45,8 @@ struct FitResult {
 
 // Trains on every epoch of `data` (batched, and sharded for this rank), from the chief's state. Of
 // Dataset::own() a rank without batches joins (Engine::join()) until the others have none either;
-// their average is by numbers of samples, and all have the last one's state then.
+// their average is by numbers of samples, and all have the last one's state then. What is thrown
+// while a rank has joined, that one learns as an Error of the engine.
 // `validation` (this rank's share of it, batched) may be null; it is evaluated after each epoch.
 // Throws AgreedError, on every rank, where the model does not fit the data, where it uses what it
 // does not list, where a sample cannot be had, where a loss or gradient is not finite, and where no

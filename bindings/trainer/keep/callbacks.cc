@@ -27,6 +27,14 @@ void go_on(FitOptions& options, const Supervisor& supervisor) {
   options.first_global_step = supervisor.global_step();
 }
 
+void SaveCheckpoints::on_start(TrainingState& /*state*/) {
+  if (!supervisor_.averages_by_weights()) return;
+  throw AgreedError(
+      "a training on processes' own data sets (Dataset::own()) is not supervised yet: leave the "
+      "supervisor and its checkpoints out, and save the chief's parameters between calls of fit()",
+      0, kExitConfiguration);
+}
+
 void SaveCheckpoints::on_step(TrainingState& state) {
   supervisor_.set_place(state.epoch, state.step - 1);  // before this step
   supervisor_.step_done(learner_.metrics());

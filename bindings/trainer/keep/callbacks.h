@@ -37,6 +37,9 @@ class SaveCheckpoints final : public Callback {
   SaveCheckpoints(Supervisor& supervisor, const Learner& learner)
       : supervisor_(supervisor), learner_(learner) {}
 
+  // Throws AgreedError where the data sets are processes' own (Dataset::own()): a chief that has no
+  // more batches would save, and be stopped, at another step than the others.
+  void on_start(TrainingState& state) override;
   void on_step(TrainingState& state) override;
   void on_validation_batch(TrainingState& state) override;
   void on_epoch(TrainingState& state) override;

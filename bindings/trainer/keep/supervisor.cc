@@ -245,7 +245,7 @@ void Supervisor::step_done(const Metrics& mine) {
 
 // The saved state is that of all ranks.
 void Supervisor::require_same_replicas() {
-  if (saves_) optimizer_.require_same_replicas();
+  if (saves_ && !path().is_local()) optimizer_.require_same_replicas();
 }
 
 void Supervisor::count_step() {
@@ -360,6 +360,7 @@ void Supervisor::save_for_the_dead(const Error& error) {
 }
 
 void Supervisor::end() {
+  optimizer_.end_epoch();  // weights that are averaged each so many steps
   require_same_replicas();
   succeed_on_all(replica_, [this] {
     require_saved();

@@ -120,6 +120,8 @@ class Supervisor {
   void save();
   // Whether all ranks stop now, after the same step: one has received SIGTERM or called stop().
   [[nodiscard]] bool should_stop() const noexcept { return stopping_; }
+  // Whether ranks may have other numbers of batches: see SaveCheckpoints.
+  [[nodiscard]] bool averages_by_weights() const { return path().by_weights(); }
   // Asks all ranks to stop after the next step.
   void stop() noexcept { stop_asked_ = true; }
 

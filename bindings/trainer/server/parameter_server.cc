@@ -134,6 +134,14 @@ Message ParameterServer::create(std::uint32_t group) {
   VariableSpecs specs = specs_of(group);
   if (global_step_ > first_step_) {
     restored_ = saved_ != nullptr;
+    for (const TableSpec& table : options_.tables) {
+      if (!table.grows) continue;
+      throw TrainerError("ps " + std::to_string(group) + " was started again, and the rows of " +
+                             table.name +
+                             " are lost, which no checkpoint has: use a standby "
+                             "(--standby on), which takes over",
+                         kExitConfiguration);
+    }
     if (restored_) {
       const Checkpoint last = read_checkpoint(disk(), saved_());
       copy_tensors(last.tensors, tensors_, "the last checkpoint");

@@ -66,6 +66,7 @@ class Model::Copy final : public Learner {
     loss_ = loss;
     seed_ = seed;
     metrics_ = last_step_ = {};
+    bad_.clear();
   }
   [[nodiscard]] const Network& network() const noexcept { return network_; }
   void broadcast_state(int root) override { optimizer_->broadcast_state(root); }
@@ -81,10 +82,11 @@ class Model::Copy final : public Learner {
   [[nodiscard]] std::vector<std::string> unused() const override;
   [[nodiscard]] LearnerTimes times() const override;
   [[nodiscard]] GradientPath& path() noexcept override { return optimizer_->path(); }
-  void end_epoch() override { optimizer_->end_epoch(); }
+  void end_epoch() override;
 
  private:
   void take_step(const StepBatch& batch, std::uint64_t epoch);
+  [[noreturn]] void refuse(const NotFinite& error);
   Tensor outputs(const Batch& batch, bool training, std::uint64_t epoch,
                  std::size_t global_batch = 0);
 
@@ -96,6 +98,8 @@ class Model::Copy final : public Learner {
   std::uint64_t seed_ = 0;
   Metrics metrics_;
   Metrics last_step_;
+  std::string bad_;  // why this rank's numbers are not finite
+  int bad_code_ = kExitConfiguration;
 };
 
 Tensor Model::Copy::outputs(const Batch& batch, bool training, std::uint64_t epoch,
@@ -163,11 +167,28 @@ void Model::Copy::take_step(const StepBatch& batch, std::uint64_t epoch) {
     last_step_.add(one);
     optimizer_->backward(here_.tape(), loss);
   }
+  if (bad_.empty()) {
+    bad_code_ = exit_code;
+    bad_ = std::move(bad);
+  }
   try {
     optimizer_->step();
   } catch (const NotFinite& error) {
-    const std::string here = bad.empty() ? "" : "; on this rank: " + bad;
-    throw NotFiniteStep(error.what() + here, std::move(bad), exit_code);
+    refuse(error);
+  }
+}
+
+// What was bad here may be of an earlier step, where weights are averaged each so many.
+void Model::Copy::refuse(const NotFinite& error) {
+  const std::string here = bad_.empty() ? "" : "; on this rank: " + bad_;
+  throw NotFiniteStep(error.what() + here, std::exchange(bad_, {}), bad_code_);
+}
+
+void Model::Copy::end_epoch() {
+  try {
+    optimizer_->end_epoch();
+  } catch (const NotFinite& error) {
+    refuse(error);
   }
 }
 

@@ -163,6 +163,7 @@ void Optimizer::broadcast_state(int root) {
   here_.engine().broadcast_blocking("optimizer", counters, root);
   global_step_ = counters[0];
   rule_.set_steps(counters[1]);
+  finite_here_ = true;
   steps_here_ = counters[2];  // so that all compare their replicas at the same one
   broadcast_statistics(root);
 }
@@ -337,6 +338,7 @@ void Optimizer::compare_ranks() {
   if (path_->is_local()) {
     for (const Parameter* const parameter : parameters_) {
       if (std::isfinite(sum_of_squares(parameter->value()))) continue;
+      finite_here_ = true;
       throw NotFinite("the average of the ranks' " + parameter->name() +
                           " is not finite after step " + std::to_string(global_step_) +
                           ": use a smaller learning rate, or average more often",

@@ -21,9 +21,10 @@ Cores Cores::of_device(const std::string& name) {
   constexpr std::size_t kPrefix = 5;  // of "/cpu:1"
   std::size_t number = 0;
   const char* const end = name.data() + name.size();
-  const bool numbered = name.starts_with("/cpu:") && name.size() > kPrefix &&
-                        std::from_chars(name.data() + kPrefix, end, number).ptr == end;
   if (name == "cpu") return {};
+  const bool numbered = name.starts_with("/cpu:") && name.size() > kPrefix &&
+                        std::from_chars(name.data() + kPrefix, end, number).ptr == end &&
+                        name.size() < kPrefix + 10;
   if (!numbered) {
     throw TrainerError("there is no device \"" + name +
                            "\" for a strategy, whose models lie in host memory: use cpu or /cpu:0",

@@ -66,7 +66,7 @@ Dataset Replica::shard_to_score(const Dataset& data) const {
 }
 
 Dataset Replica::shard(const Dataset& data, std::size_t parts) const {
-  const bool own = data.is_own() && strategy_.processes() > 1;
+  const bool own = data.is_own();
   const std::size_t replicas = own ? strategy_.local_replicas() : strategy_.num_replicas_in_sync();
   try {
     if (data.is_own() && strategy_.is_served()) {

@@ -303,5 +303,33 @@ TEST(PreparedOperations, FailWithTheJobWhereARankStaysAway) {
   });
 }
 
+// The weight goes with the data of the ordinary way alone, however small the operation is.
+TEST(Prepared, AveragesByWeightsAreThoseOfTheOrdinaryOperation) {
+  with_engines(3, [](int rank, const testing::EnginePtr& engine) {
+    std::vector<float> data(2, static_cast<float>(rank));
+    Submission average = prepared_sum("mean", data, ReduceOp::kAverage);
+    average.signature.weighted = true;
+    average.weights = {rank == 2 ? 3.0 : 1.0};
+    const auto made = prepare(engine, std::move(average));
+    ASSERT_NE(made, nullptr);
+    expect_ok(made->run());
+    EXPECT_FLOAT_EQ(data[0], (0.0F + 1.0F + 3 * 2.0F) / 5.0F);
+  });
+}
+
+// The engine writes into the caller's memory until its call has ended.
+TEST(Prepared, OneThatIsLetGoInACallEndsItFirst) {
+  with_engines(2, [](int rank, const testing::EnginePtr& engine) {
+    std::vector<float> data(100'000, 1.0F);
+    auto made = prepare(engine, prepared_sum("large", data));
+    ASSERT_FALSE(made->has_lines());
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    expect_ok(made->start());
+    made.reset();
+    EXPECT_EQ(data[0], 2.0F);
+    EXPECT_EQ(data.back(), 2.0F);
+  });
+}
+
 }  // namespace
 }  // namespace ronde::runtime

@@ -70,6 +70,28 @@ TEST(LocalSteps, ANumberOfOneRankThatIsNotFiniteIsAnErrorOfAll) {
               HasSubstr("rank 1: the loss is not a finite number"));
 }
 
+// It fails in a step after which nothing is averaged for long.
+TEST(LocalSteps, ASampleThatCannotBeHadEndsTheEpochOfAll) {
+  const auto train = [](const LocalJob& job, int rank) {
+    const auto network = make_mlp(kFeatures, 12, kClasses, 5);
+    JobRank strategy(job, rank);
+    Model model(*network);
+    OptimizerOptions options = local_steps(2, 1000).optimizer;
+    model.compile(options, classification_loss, {}, 5);
+    const Dataset data = Dataset::from_generator(
+        {.shape = {kFeatures}, .classes = kClasses},
+        [rank](std::uint64_t, std::size_t index, const SampleRoom& out) {
+          if (rank == 1 && index == 45) throw DataError("sample 45 is torn");
+          std::ranges::fill(out.input, 0.5F);
+          *out.label = static_cast<std::int32_t>(index % kClasses);
+          return true;
+        },
+        100);
+    (void)model.fit(data.batch(10));
+  };
+  EXPECT_THAT(error_of([&] { run_ranks(2, train); }), HasSubstr("sample 45 is torn"));
+}
+
 TEST(LocalSteps, WhatCannotBeIsRefused) {
   ToyTraining none = local_steps(2, 0);
   EXPECT_THAT(error_of([&] { (void)run_toy(none); }), HasSubstr("every 0 steps"));
