@@ -243,7 +243,7 @@ Result<std::optional<Lines>> Engine::make_lines(const std::string& name, std::si
 
 Prepared::~Prepared() {
   if (!engine_->usable().ok()) {  // in a forked child the lines are the parent's
-    static_cast<void>(lines_.release());
+    [[maybe_unused]] LineCalls* const of_parent = lines_.release();
     return;
   }
   if (started_ && work_ != nullptr) engine_->settle(*work_, std::nullopt);
