@@ -24,6 +24,7 @@ Result<Engine::WorkPtr> Engine::receive(const MessageRequest& request) {
 Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, BeginMessage begin) {
   RONDE_RETURN_IF_ERROR(usable());
   const Inside inside(submitting_threads_);
+  agent_.threads().submitted();
   Messages& messages = agent_.messages();
   auto work = std::invoke(begin, messages, request);
   // A channel that nobody can read any more is the end of the job.

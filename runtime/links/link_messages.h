@@ -62,7 +62,7 @@ struct RollCall {
 struct GoodBye {};
 
 // Something for rank `to` of the job alone, of the job (number 0) or of process set `number`. From
-// 0 or above: a record of a message of that rank, counted in the set (messages/far_protocol.h);
+// 0 or above: a record of a message of that rank, counted in the set (messages/far_channel.h);
 // else a link message of the set. It goes up to the root, unless it meets the host of that rank
 // before, and down from there.
 struct Frame {

@@ -979,8 +979,8 @@ static inline void ronde_message_init(ronde_message* message) {
 
 /* Begins to send a message, and returns at once. The memory is the engine's until the work is done.
  * Release *work with ronde_work_release.
- * Returns: argument codes; RONDE_INVALID_ARGUMENT: no such rank; RONDE_UNSUPPORTED: the rank is on
- * another host, or the memory a device's; RONDE_OUT_OF_MEMORY: the arena (RONDE_BUFFER_BYTES) has
+ * Returns: argument codes; RONDE_INVALID_ARGUMENT: no such rank; RONDE_UNSUPPORTED: the memory is
+ * a device's; RONDE_OUT_OF_MEMORY: the arena (RONDE_BUFFER_BYTES) has
  * no room for a channel; RONDE_CLOSED: this engine has been closed, or the other rank's; the work
  * codes, once the job has failed. */
 RONDE_API ronde_status ronde_send_async(ronde_engine* engine, const ronde_message* message,

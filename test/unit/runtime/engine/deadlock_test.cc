@@ -127,6 +127,33 @@ TEST(Deadlocks, AThreadThatComputesKeepsTheJobAlive) {
   EXPECT_THAT(said, Not(HasSubstr("deadlock")));
 }
 
+// The thread that computes has only sent messages until then.
+TEST(Deadlocks, AThreadThatSendsMessagesKeepsTheJobAlive) {
+  const std::string said = said_by(with_grace("1", {0, 0}), 2, [](int rank, Engine& engine) {
+    float value = 1.0F;
+    MessageRequest message{.rank = 1 - rank, .dtype = base::DType::kF32};
+    message.count = 1;
+    message.memory = reinterpret_cast<std::byte*>(&value);
+    const auto pass = [&] {
+      const auto work = rank == 1 ? engine.send(message) : engine.receive(message);
+      EXPECT_TRUE(engine.wait(*work.value()).ok());
+    };
+    pass();
+    std::thread metrics;
+    if (rank == 1) {
+      metrics = std::thread([&] { EXPECT_TRUE(wait_for_one(engine, "metrics").ok()); });
+      std::this_thread::sleep_for(seconds(5));
+    }
+    pass();
+    if (rank == 0) {
+      EXPECT_TRUE(wait_for_one(engine, "metrics").ok());
+    } else {
+      metrics.join();
+    }
+  });
+  EXPECT_THAT(said, Not(HasSubstr("deadlock")));
+}
+
 // The thread that computes uses a process set alone until then.
 TEST(Deadlocks, AThreadThatComputesForAProcessSetKeepsTheJobAlive) {
   said_by(with_grace("1", {0, 0}), 2, [](int rank, Engine& engine) {
