@@ -200,11 +200,15 @@ void Engine::give_messages_up() {
 // fail the job; whoever may still want to send a message need not.
 Status Engine::pass_on_to_the_end() {
   const HostControl& control = agent_.control();
-  if (!agent_.passes_on() && !control.passes_messages()) return {};
+  // Those of a process set go through the leaders of the job.
+  const auto may_pass = [&control, of_hosts = within_ == nullptr && job_->shape().hosts() > 1] {
+    return of_hosts && control.may_pass_messages();
+  };
+  if (!agent_.passes_on() && !may_pass()) return {};
   const Inside inside(waiting_threads_);
   const base::Instant deadline = clock_->after(config_.shutdown_timeout);
-  while ((agent_.passes_on() || control.passes_messages() || !control.drained()) &&
-         clock_->now() < deadline && !agent_.failure().failed()) {
+  while ((agent_.passes_on() || may_pass() || !control.drained()) && clock_->now() < deadline &&
+         !agent_.failure().failed()) {
     Completion nothing;  // to drive the agent for a moment
     [[maybe_unused]] const bool never = runner_.wait(nothing, clock_->after(kLeavePoll));
   }

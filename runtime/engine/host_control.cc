@@ -8,7 +8,7 @@ base::Result<int> HostControl::step(bool idle, SleepState& sleep) {
   const std::uint64_t step = begun_.fetch_add(1, std::memory_order_seq_cst) + 1;
   RONDE_ASSIGN_OR_RETURN(const int work, node_->step(idle));
   drained_.store(node_->drained(), std::memory_order_release);
-  passes_messages_.store(node_->passes_messages(), std::memory_order_release);
+  may_pass_messages_.store(node_->may_pass_messages(), std::memory_order_release);
   ended_.store(step, std::memory_order_release);
   // Everything that had arrived is read: only new messages wake the background thread.
   if (links_) RONDE_RETURN_IF_ERROR(sleep.watch(links_->fd()));

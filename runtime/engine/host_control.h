@@ -23,8 +23,8 @@ namespace ronde::runtime {
 
 // Owns the links and the control node; all members of a rank share it.
 //
-// Thread safety: drained(), begun(), has_stepped(), passes_messages() and fd() from any thread; the
-// rest is for the agent.
+// Thread safety: drained(), begun(), has_stepped(), may_pass_messages() and fd() from any thread;
+// the rest is for the agent.
 class HostControl {
  public:
   // set_links: those of a process set, which go through the leaders of the job. late: where the
@@ -52,8 +52,8 @@ class HostControl {
     return !node_ || ended_.load(std::memory_order_acquire) > begun;
   }
   // As in ControlNode.
-  [[nodiscard]] bool passes_messages() const {
-    return passes_messages_.load(std::memory_order_acquire);
+  [[nodiscard]] bool may_pass_messages() const {
+    return may_pass_messages_.load(std::memory_order_acquire);
   }
   // The descriptor of the links; -1 where there are none.
   [[nodiscard]] int fd() const { return links_ ? links_->fd() : -1; }
@@ -77,7 +77,7 @@ class HostControl {
   std::unique_ptr<SetLinks> set_links_;  // likewise
   std::unique_ptr<ControlNode> node_;
   std::atomic<bool> drained_{true};
-  std::atomic<bool> passes_messages_{false};
+  std::atomic<bool> may_pass_messages_{false};
   std::atomic<std::uint64_t> begun_{0};
   std::atomic<std::uint64_t> ended_{0};
 };

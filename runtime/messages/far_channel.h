@@ -28,7 +28,7 @@
 // any more (DepartedDecision), and that it takes none either (its `left`). kClosing says the first,
 // too, to those to which it has sent. In a process set what the coordinator tells may overtake the
 // very first frame of a rank, so it counts after kFarGrace. A leader passes frames on until all
-// ranks have left.
+// ranks have left, for RONDE_SHUTDOWN_TIMEOUT_SECONDS at most.
 #pragma once
 
 #include <chrono>

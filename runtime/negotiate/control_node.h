@@ -32,9 +32,8 @@ class ControlNode {
   // True when step() with an idle data plane would publish a batch, because ready tensors wait for
   // nothing else.
   [[nodiscard]] virtual bool waits_for_idle() const = 0;
-  // Whether messages between ranks have gone through this node, and some rank of the job may still
-  // send or take one.
-  [[nodiscard]] virtual bool passes_messages() const { return false; }
+  // Whether some rank may still send or take a message that must go through this node.
+  [[nodiscard]] virtual bool may_pass_messages() const { return false; }
   // True when everything that was decided has been written to the ranks here and to the neighbours.
   [[nodiscard]] virtual bool drained() const = 0;
 };

@@ -44,7 +44,7 @@ class Coordinator final : public ControlNode {
   [[nodiscard]] bool waits_for_idle() const override {
     return negotiator_.has_ready() && linger_until_ == base::kNever;
   }
-  [[nodiscard]] bool passes_messages() const override { return far_.passes(); }
+  [[nodiscard]] bool may_pass_messages() const override { return far_.may_pass(); }
   [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
 
  private:

@@ -20,18 +20,21 @@
 
 namespace ronde::runtime {
 
-// Whether a node passes messages between ranks on. Thread safety: none.
+// Which messages between ranks pass a node. Thread safety: none.
 class FarMessages {
  public:
   explicit FarMessages(std::int32_t ranks) : open_(ranks) {}
   void on_frame(const Frame& frame) { passed_ = passed_ || (frame.number == 0 && frame.from >= 0); }
   void on_departed(const DepartedDecision& departed) { open_ -= departed.left ? 1 : 0; }
   // Nothing passes this node any more.
-  void on_cut() { passed_ = false; }
-  [[nodiscard]] bool passes() const { return passed_ && open_ > 0; }
+  void on_cut() { cut_ = true; }
+  // Whether some rank may still send or take one that must pass here; and whether some have passed.
+  [[nodiscard]] bool may_pass() const { return !cut_ && open_ > 0; }
+  [[nodiscard]] bool passes() const { return passed_ && may_pass(); }
 
  private:
   bool passed_ = false;
+  bool cut_ = false;
   std::int32_t open_;  // ranks that have not left
 };
 
@@ -45,7 +48,7 @@ class Relay final : public ControlNode {
   base::Result<int> step(bool data_plane_idle) override;
   [[nodiscard]] base::Instant next_deadline() const override { return base::kNever; }
   [[nodiscard]] bool waits_for_idle() const override { return false; }
-  [[nodiscard]] bool passes_messages() const override { return far_.passes(); }
+  [[nodiscard]] bool may_pass_messages() const override { return far_.may_pass(); }
   [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
 
  private:

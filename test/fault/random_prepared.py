@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Kills or stops a rank somewhere in a stream of prepared calls, so many times, of 2 to 4 ranks and 8 or 4,096 bytes drawn
-at random, as survivors.py and standstill.py do it once. It is no test of CI, where a few of them run.
+at random, as survivors.py and standstill.py do it once. CI runs survivors.py and standstill.py alone.
 
     random_prepared.py MPIRUN WORKER KILLS STOPS [SEED]
 """

@@ -163,7 +163,7 @@ class JointRank {
     }
     close();
   }
-  // Of each set: who joined last, by round.
+  // Who joined last in each set, by round.
   [[nodiscard]] const std::vector<std::vector<std::int32_t>>& lasts() const { return lasts_; }
 
  private:
@@ -228,7 +228,7 @@ void expect_right(std::uint64_t seed, bool with_sets, const std::vector<std::str
   options.environment = environment;
   // One that waits for ever fails.
   options.environment.emplace_back("RONDE_STALL_WARNING_SECONDS=5");
-  options.environment.emplace_back("RONDE_STALL_FAILURE_SECONDS=30");
+  options.environment.emplace_back("RONDE_STALL_FAILURE_SECONDS=10");
   options.shape = joint.shape;
   const auto ranks = static_cast<int>(joint.sets.front().ranks.size());
   std::vector<std::vector<std::vector<std::int32_t>>> lasts(static_cast<std::size_t>(ranks));

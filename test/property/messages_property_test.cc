@@ -223,13 +223,8 @@ TEST(MessagesProperty, ArriveWholeAndInOrderBesideBatches) {
     std::vector<std::int32_t> leaders;
     for (int rank = 0; rank < schedule.ranks; ++rank) leaders.push_back(rank % schedule.hosts);
     options.shape = base::JobShape::of_leaders(leaders).value();
-    testing::run_job(schedule.ranks, options, [&](int, Engine& engine) {
-      RankOf(schedule, seed, engine).run();
-      // A leader that closes before any message has gone by it passes none on later.
-      if (schedule.hosts == 1) return;
-      const auto end = engine.submit(testing::barrier_of("end")).value();
-      ASSERT_TRUE(engine.wait(*end).ok());
-    });
+    testing::run_job(schedule.ranks, options,
+                     [&](int, Engine& engine) { RankOf(schedule, seed, engine).run(); });
     if (::testing::Test::HasFailure()) return;
   }
 }

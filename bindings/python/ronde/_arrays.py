@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Callable, Generic, Optional, TypeVar
 
 from ._compression import Compression, Compressor
-from ._engine import Memory, Reduction
 from ._library import InvalidArgument, Op
+from ._requests import Memory, Reduction
 from ._works import Output
 
 Array = TypeVar("Array")

@@ -4,107 +4,23 @@ from __future__ import annotations
 
 import atexit
 import collections
-import contextvars
 import ctypes
 import functools
 import os
 import sys
 import threading
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from ._engine_timeline import EngineTimeline, late_of
-from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, InvalidArgument, Op, Request, Statistics,
-                       Status, call)
+from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, InvalidArgument, Statistics, Status, call)
 from ._local_job import LocalJob
+from ._requests import Memory, Reduction, _place, _requests
 from ._store import Store, StoreFunctions
 from ._works import _Flight
-
-_WILL_WAIT, _STEP_AGREES, _WEIGHTED = 1, 2, 4
-
-
-class Step(NamedTuple):
-    """Which step of a training a request belongs to, and whether all ranks must say the same."""
-
-    number: int = -1
-    agrees: bool = False
-
-
-# Of what is submitted: set by whoever takes steps, around the operations of one.
-STEP: contextvars.ContextVar[Step] = contextvars.ContextVar("step", default=Step())
-
-
-class Memory(NamedTuple):
-    """A dense row-major tensor in host memory, or on a device: then what `stream` has so far writes it. `owner` keeps it
-    alive."""
-
-    address: int
-    shape: tuple[int, ...]
-    dtype: int
-    owner: Any
-    device: int = -1
-    stream: int = 0
-
-
-class Reduction(NamedTuple):
-    """The fields of a request that an operation which reduces has."""
-
-    op: Op = Op.AVERAGE
-    prescale: float = 1.0
-    postscale: float = 1.0
-    compression: int = 0
-    weight: Optional[float] = None  # of an average by weights
-
-    def fill(self, request: Request) -> None:
-        """Writes these fields, and the flag of a weight beside those that are set."""
-        request.op, request.prescale, request.postscale, request.compression, weight = self
-        if weight is not None:
-            request.weight = weight
-            request.flags |= _WEIGHTED
-
-
-def supported(op: Op) -> Op:
-    """The op itself; raises NotImplementedError for Adasum."""
-    op = Op(op)
-    if op is Op.ADASUM:
-        raise NotImplementedError("Adasum: Ronde has no such reduction yet; use Average or Sum")
-    return op
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in ("ronde", "torch")
-
-
-@functools.lru_cache(maxsize=1024)
-def _shape(shape: tuple[int, ...]) -> ctypes.Array:
-    return (ctypes.c_int64 * max(1, len(shape)))(*shape)
-
 
 @functools.lru_cache(maxsize=None)
 def _function(operation: str) -> Any:
     return getattr(LIBRARY, f"ronde_{operation}_async")
-
-
-def _blank_request() -> bytes:
-    request = Request()
-    LIBRARY.ronde_request_init_sized(ctypes.byref(request), ctypes.sizeof(request))
-    return bytes(request)
-
-
-_BLANK = _blank_request()
-
-
-def _place(remark: str = "") -> tuple[Optional[bytes], int]:
-    """File and line of the caller: the nearest frame that is neither this package nor torch."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if not _is_ours(frame.f_globals.get("__name__", "")):
-            file = frame.f_code.co_filename
-            if remark:  # no path is looked for in it
-                file = f"{remark.replace('/', ' or ')} in {os.path.basename(file)}"
-            return file.encode(errors="replace"), frame.f_lineno
-        frame = frame.f_back
-    return None, 0
 
 
 def _copy_environment() -> None:
@@ -117,36 +33,6 @@ def _copy_environment() -> None:
         os.environ["RONDE_RANK_PROCESS"] = mark.decode()
     if getenv(b"RONDE_JOB_SECRET") is None:
         os.environ.pop("RONDE_JOB_SECRET", None)
-
-
-def _requests(names: Sequence[str], inputs: Sequence[Optional[Memory]], outputs: Sequence[Optional[Memory]],
-              reduction: Reduction, root: int = 0, splits: Optional[Sequence[int]] = None, priority: int = 0,
-              blocking: bool = False, remark: str = "") -> Any:
-    """The requests of tensors, for the C ABI; the memory must be kept alive."""
-    requests, step = (Request * len(names)).from_buffer_copy(_BLANK * len(names)), STEP.get()
-    file, line = _place(remark)
-    for request, name, source, target in zip(requests, names, inputs, outputs):
-        request.name = name.encode()
-        request.file, request.line = file, line
-        request.flags = (_WILL_WAIT if blocking else 0) | (_STEP_AGREES if step.agrees else 0)
-        request.step = step.number
-        request.priority = priority
-        memory = source or target
-        if memory is None:
-            continue  # a barrier
-        request.input = source.address if source else None
-        request.output = target.address if target else None
-        if memory.shape:
-            request.shape = _shape(memory.shape)
-        request.dimensions = len(memory.shape)
-        request.dtype = memory.dtype
-        request.device, request.stream = memory.device, memory.stream
-        reduction.fill(request)
-        request.root = root
-        if splits is not None:
-            request.splits = (ctypes.c_int64 * max(1, len(splits)))(*splits)
-            request.split_count = len(splits)
-    return requests
 
 
 class Engine(EngineTimeline):

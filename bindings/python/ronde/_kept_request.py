@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from . import _engine
-from ._engine import Engine, Memory, Reduction
+from . import _requests
+from ._engine import Engine, _function
 from ._library import Request, call
+from ._requests import Memory, Reduction
 from ._works import _Flight
 
 
@@ -16,21 +17,21 @@ class KeptRequest:
 
     def __init__(self, operation: str, memory: Memory, reduction: Reduction) -> None:
         """The memory is that of one such tensor."""
-        self._submit = _engine._function(operation)
-        self._request = request = Request.from_buffer_copy(_engine._BLANK)
+        self._submit = _function(operation)
+        self._request = request = Request.from_buffer_copy(_requests._BLANK)
         if memory.shape:
-            request.shape = _engine._shape(memory.shape)
+            request.shape = _requests._shape(memory.shape)
         request.dimensions = len(memory.shape)
         request.dtype = memory.dtype
         request.op, request.prescale, request.postscale, request.compression, _ = reduction
 
     def submit(self, engine: Engine, name: str, address: int, owner: Any) -> _Flight:
         """As Engine._submit() does, for a caller who knows that the name is not in flight, and who will wait."""
-        request, step = self._request, _engine.STEP.get()
+        request, step = self._request, _requests.STEP.get()
         request.name = name.encode()
         request.output = address
-        request.file, request.line = _engine._place()
-        request.flags = _engine._WILL_WAIT | (_engine._STEP_AGREES if step.agrees else 0)
+        request.file, request.line = _requests._place()
+        request.flags = _requests._WILL_WAIT | (_requests._STEP_AGREES if step.agrees else 0)
         request.step = step.number
         if engine._dropped:
             engine._release_dropped()

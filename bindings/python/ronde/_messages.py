@@ -6,12 +6,13 @@ import ctypes
 import math
 from typing import TYPE_CHECKING, Any
 
-from ._engine import _place
 from ._library import LIBRARY, Message, call
+from ._requests import _place
 from ._works import _Flight
 
 if TYPE_CHECKING:
-    from ._engine import Engine, Memory
+    from ._engine import Engine
+    from ._requests import Memory
 
 ANY_RANK = -1
 

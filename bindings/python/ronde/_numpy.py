@@ -11,9 +11,9 @@ import numpy
 from . import _engine
 from ._arrays import Arrays, require_sum
 from ._compression import Compression, Compressor
-from ._engine import Memory, Reduction, supported
 from ._library import LIBRARY, InvalidArgument, Op, call
 from ._prepared import Prepared
+from ._requests import Memory, Reduction, supported
 from ._works import Output, Work, _Flight
 
 DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",

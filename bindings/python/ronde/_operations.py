@@ -7,9 +7,10 @@ from typing import Any, Callable, Generic, Optional, Sequence
 
 from ._arrays import Array, Arrays, Lane
 from ._compression import Compression, Compressor
-from ._engine import Engine, Reduction, supported
+from ._engine import Engine
 from ._library import InvalidArgument, Op
 from ._process_sets import ProcessSet, engine_of, global_process_set, name_of, rank_in
+from ._requests import Reduction, supported
 from ._works import Output, Work, _Flight
 
 def _op_of(average: Optional[bool], op: Optional[Op]) -> Op:

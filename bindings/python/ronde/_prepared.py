@@ -6,8 +6,9 @@ import ctypes
 import os
 from typing import Any, Callable, Optional
 
-from ._engine import Engine, Memory, Reduction, _requests
+from ._engine import Engine
 from ._library import LIBRARY, OPERATIONS, InvalidArgument, Status, call
+from ._requests import Memory, Reduction, _requests
 
 
 class Prepared:

@@ -16,7 +16,7 @@ namespace ronde::trainer {
 // else a step would take some samples several times, at a learning rate as much higher.
 void require_shares(Replica& replica, const Dataset& data) {
   constexpr const char* kCut = ", cut for rank ";
-  // Of a process's own samples it has them all.
+  // A process trains on all of its own samples, so no part of them is another rank's.
   const Share mine = data.is_own() ? Share{static_cast<std::size_t>(replica.rank()),
                                            static_cast<std::size_t>(replica.size())}
                                    : data.share();

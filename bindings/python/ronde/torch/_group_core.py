@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional, Sequence
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from .._engine import Memory
+from .._requests import Memory
 from .._library import InvalidArgument
 from .._kept_request import KeptRequest
 from .._works import _Flight

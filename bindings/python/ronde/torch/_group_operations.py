@@ -8,9 +8,9 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from .._engine import Memory
-from .._library import InvalidArgument
 from .._kept_request import KeptRequest
+from .._library import InvalidArgument
+from .._requests import Memory
 from .._works import _Flight
 from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, only_of, op_of, require_each, root_of,
                                splits_of)

@@ -11,7 +11,7 @@ import torch
 from torch._C._distributed_c10d import ReduceOp
 
 from .._arrays import require_sum
-from .._engine import Memory, Reduction
+from .._requests import Memory, Reduction
 from .._library import InvalidArgument, Op, Status
 from .._numpy import DTYPES, TYPES
 from .._works import Output, _Flight

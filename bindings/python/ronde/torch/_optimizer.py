@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 import torch
 
 from .._compression import Compression, Compressor
-from .._engine import STEP, Step, supported
+from .._requests import STEP, Step, supported
 from .._library import InvalidArgument, Op
 from .._process_sets import ProcessSet, engine_of, global_process_set, takes_part
 from ._functions import empty, operations, sparse_allreduce_async

@@ -10,9 +10,9 @@ import numpy
 import torch
 
 from .._arrays import Arrays
-from .._engine import Memory
 from .._library import InvalidArgument
 from .._numpy import DTYPES, NUMBERS, TYPES, lent_array, memory_of
+from .._requests import Memory
 from .._works import Output
 
 NUMBERS_OF = {getattr(torch, name): numbers for name, numbers in NUMBERS.items() if hasattr(torch, name)}

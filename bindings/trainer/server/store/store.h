@@ -35,7 +35,7 @@ class Store {
   // On servers. The chief's first pull makes the tables, and those of other tasks wait for that.
   Store(const Tasks& tasks, ParameterServerOptions options)
       : options_(std::move(options)), servers_(std::in_place, tasks, none(), options_) {}
-  // Of a job whose ranks are the workers of `tasks`: rank i is worker i. Without tasks every
+  // With `tasks` the rows are on servers, and rank i of the job is worker i. Without tasks every
   // replica has all rows, and pushes are averaged over the replicas as whole tables: push() is
   // collective then. Throws TrainerError where ranks and workers differ, and for a table that grows
   // without servers.

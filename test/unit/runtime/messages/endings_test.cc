@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Of two ranks on one host or two.
+// The two ranks share a host, or each has its own.
 class MessageEndings : public ::testing::TestWithParam<int> {
  protected:
   static std::vector<EnginePtr> engines_with(std::vector<std::string> environment = {}) {
@@ -268,6 +268,29 @@ TEST_P(MessageEndings, NobodyReadsMemoryThatIsTheCallersAgain) {
       mine.reset();
     });
   }
+}
+
+// Two leaders that have no messages of their own close at once, and ranks behind them write to each
+// other afterwards.
+TEST(MessageEndingsOverHosts, LeadersThatCloseFirstPassOnWhatComesLater) {
+  EngineOptions options;
+  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 1, 0, 1}).value();
+  const std::vector<EnginePtr> engines = ronde::testing::open_engines(4, options);
+  on_ranks(4, [&](int rank) {
+    const EnginePtr& engine = engines[static_cast<std::size_t>(rank)];
+    for (const std::size_t size : {kSmall, kLarge}) {
+      if (rank < 2) break;
+      std::this_thread::sleep_for(milliseconds(100));
+      Bytes message(rank == 2 ? 3 : 2, 1, size);
+      if (rank == 3) message.bytes.assign(size, std::byte{9});
+      const auto work =
+          rank == 3 ? engine->send(message.request) : engine->receive(message.request);
+      const Status ended = work.ok() ? engine->wait(**work) : work.status();
+      EXPECT_TRUE(ended.ok()) << ended.message();
+      EXPECT_EQ(message.bytes.back(), std::byte{9});
+    }
+    EXPECT_TRUE(engine->close().ok());
+  });
 }
 
 }  // namespace

@@ -20,97 +20,13 @@
 
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
+#include "test/unit/runtime/timeline/trace_kit.h"
 
 namespace ronde::runtime {
 namespace {
 
-using nlohmann::json;
-using std::chrono::milliseconds;
-using testing::allreduce_of;
 using ::testing::HasSubstr;
 using testing::on_ranks;
-
-class Timelines : public ::testing::Test {
- protected:
-  void SetUp() override {
-    path_ = ::testing::TempDir() + "/timeline_test." + std::to_string(::getpid()) + ".json";
-    remove();
-  }
-  void TearDown() override { remove(); }
-  void remove() {
-    for (int host = 0; host < 4; ++host) std::filesystem::remove(Timeline::path_on(path_, host));
-  }
-  // The events of the file of a host.
-  [[nodiscard]] std::vector<json> events(int host = 0) const {
-    std::ifstream file(Timeline::path_on(path_, host));
-    return json::parse(file).get<std::vector<json>>();
-  }
-
-  std::string path_;
-};
-
-// Reduces a vector of each name; `rank_late` comes 50 ms later than the others.
-void step(int rank, Engine& engine, int rank_late = -1, int tensors = 3) {
-  if (rank == rank_late) std::this_thread::sleep_for(milliseconds(50));
-  std::vector<std::vector<float>> data(static_cast<std::size_t>(tensors),
-                                       std::vector<float>(40'000, 1.0F));
-  std::vector<Engine::WorkPtr> works;
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    auto work = engine.submit(allreduce_of("layer" + std::to_string(i), data[i]));
-    ASSERT_TRUE(work.ok()) << work.status().message();
-    works.push_back(std::move(*work));
-  }
-  for (const Engine::WorkPtr& work : works) EXPECT_TRUE(engine.wait(*work).ok());
-}
-
-std::int64_t nanoseconds(const json& event, const char* key) {
-  return static_cast<std::int64_t>(event.at(key).get<double>() * 1000.0 + 0.5);
-}
-
-// The slices of each row, in the order of their beginnings.
-std::map<std::pair<int, int>, std::vector<json>> slices_of(const std::vector<json>& events) {
-  std::map<std::pair<int, int>, std::vector<json>> rows;
-  for (const json& event : events) {
-    if (event.at("ph") == "X") rows[{event.at("pid"), event.at("tid")}].push_back(event);
-  }
-  for (auto& [row, slices] : rows) {
-    std::stable_sort(slices.begin(), slices.end(), [](const json& a, const json& b) {
-      return a.at("ts").get<double>() < b.at("ts").get<double>();
-    });
-  }
-  return rows;
-}
-
-// Neither overlaps with the next one in its row.
-void expect_in_order(const std::vector<json>& events) {
-  for (const auto& [row, slices] : slices_of(events)) {
-    for (std::size_t i = 1; i < slices.size(); ++i) {
-      // A double of microseconds since the boot of a machine does not have every nanosecond.
-      EXPECT_LE(nanoseconds(slices[i - 1], "ts") + nanoseconds(slices[i - 1], "dur"),
-                nanoseconds(slices[i], "ts") + 500)
-          << slices[i - 1] << "\n"
-          << slices[i];
-    }
-  }
-}
-
-std::string row_name(const std::vector<json>& events, const json& of) {
-  for (const json& event : events) {
-    if (event.at("name") == "thread_name" && event.at("pid") == of.at("pid") &&
-        event.at("tid") == of.at("tid")) {
-      return event.at("args").at("name");
-    }
-  }
-  return "";
-}
-
-std::vector<json> with(const std::vector<json>& events, const char* key, const std::string& value) {
-  std::vector<json> found;
-  for (const json& event : events) {
-    if (event.contains(key) && event.at(key) == value) found.push_back(event);
-  }
-  return found;
-}
 
 TEST_F(Timelines, AllRanksAreInOneFileWithTheirPhasesInOrder) {
   constexpr int kSteps = 3;
@@ -135,65 +51,6 @@ TEST_F(Timelines, AllRanksAreInOneFileWithTheirPhasesInOrder) {
   for (const json& of_tensor : with(all, "cat", "ALLREDUCE")) {
     EXPECT_EQ(of_tensor.at("args").at("bytes"), 160'000);
   }
-}
-
-// Both ends of a message, small and large, and the operations of a process set with the job's.
-TEST_F(Timelines, MessagesAndProcessSetsAreInItToo) {
-  testing::EngineOptions options;
-  options.shape = base::JobShape::one_host(3);
-  testing::run_job(3, options, [&](int rank, Engine& engine) {
-    ASSERT_TRUE(engine.start_timeline(path_, false).ok());
-    const auto set = engine.subset({1, 2}, "pair");
-    for (const std::int64_t count : {10, 100'000}) {
-      std::vector<float> data(static_cast<std::size_t>(count), 1.0F);
-      MessageRequest message{.rank = rank == 1 ? 2 : 1, .tag = 7, .dtype = base::DType::kF32};
-      message.count = count;
-      message.memory = reinterpret_cast<std::byte*>(data.data());
-      if (rank == 0) continue;
-      const auto work = rank == 1 ? engine.send(message) : engine.receive(message);
-      ASSERT_TRUE(engine.wait(*work.value()).ok());
-      ASSERT_TRUE((*set)->wait(*(*set)->submit(allreduce_of("x", data)).value()).ok());
-    }
-    for (int i = 0; i < 3 && rank > 0; ++i) {
-      if (rank == 2) std::this_thread::sleep_for(milliseconds(50));
-      std::vector<float> data(10, 1.0F);
-      ASSERT_TRUE((*set)->wait(*(*set)->submit(allreduce_of("y", data)).value()).ok());
-    }
-    if (rank > 0) {
-      EXPECT_TRUE((*set)->close().ok());
-    }
-    step(rank, engine);  // the timeline of the job goes on
-    ASSERT_TRUE(engine.stop_timeline().ok());
-  });
-  const std::vector<json> all = events();
-  expect_in_order(all);
-  for (const auto& [name, pid] :
-       std::map<std::string, int>{{"send to rank 2", 1}, {"recv from rank 1", 2}}) {
-    const auto ends = with(all, "name", name);
-    ASSERT_EQ(ends.size(), 4U) << name;
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      EXPECT_EQ(ends[i].at("pid"), pid);
-      EXPECT_EQ(ends[i].at("ph"), i % 2 == 0 ? "b" : "e");
-      EXPECT_EQ(ends[i].at("id"), ends[i / 2 * 2].at("id"));
-      EXPECT_EQ(ends[i].at("args").at("tag"), 7);
-      EXPECT_EQ(ends[i].at("args").at("bytes"), i < 2 ? 40 : 400'000);
-    }
-    EXPECT_NE(ends[0].at("id"), ends[2].at("id"));
-  }
-  std::map<std::string, int> rows;
-  for (const json& slice : with(all, "cat", "ALLREDUCE")) ++rows[row_name(all, slice)];
-  EXPECT_EQ(rows["allreduce.pair/x"], 4);  // two on two ranks
-  EXPECT_EQ(rows["allreduce.layer0"], 3);
-  // With its number in the job, which is not that in the set.
-  const auto waits = with(all, "name", "wait for rank 2");
-  EXPECT_TRUE(std::any_of(waits.begin(), waits.end(), [&](const json& slice) {
-    return slice.at("pid") == 1 && row_name(all, slice) == "allreduce.pair/y";
-  }));
-  int batches = 0;
-  for (const json& slice : with(all, "cat", "BATCH")) {
-    if (row_name(all, slice) == "batches of pair") ++batches;
-  }
-  EXPECT_EQ(batches, 10);
 }
 
 // Every phase of a batch lies inside it, and what is copied in is reduced and copied out later.

@@ -33,7 +33,7 @@
 #include "bindings/trainer/tensor/normalization.h"
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/tape.h"
-#include "test/python/tensor_files.h"
+#include "test/python/core/tensor_files.h"
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 using nlohmann::json;

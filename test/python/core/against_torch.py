@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     sys.exit(f"{error}: install Debian's python3-torch (./dev test torch does it), and run this with /usr/bin/python3")
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import core_cases
 import core_coverage
 import late
