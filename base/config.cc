@@ -42,6 +42,9 @@ constexpr auto kSettings = std::to_array<Setting>({
      "used"},
     {"RONDE_PLAN_CAPACITY", &Config::plan_capacity, "8192", "", 1, 1 << 20, true,
      "tensors that the plan remembers; a full plan forgets the least recently used one"},
+    {"RONDE_LINES_AFTER", &Config::lines_after, "32", "", 0, 1 << 20, true,
+     "a small operation that blocks, on one host, is agreed on for so many calls of its name, and "
+     "then meets in a line on the board; 0: never"},
     {"RONDE_LINGER_SECONDS", &Config::linger, "0", "", 0, 1, true,
      "how long a batch waits for more tensors when the data plane is idle"},
     {"RONDE_SPIN_SECONDS", &Config::spin, "0.00005", "", 0, 10, false,

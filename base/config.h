@@ -55,6 +55,7 @@ struct Config {
   Bytes buffer_bytes;
   std::string stores;
   std::int64_t plan_capacity = 0;
+  std::int64_t lines_after = 0;
   Nanoseconds linger{};
   Nanoseconds spin{};
   Nanoseconds start_timeout{};

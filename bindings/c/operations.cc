@@ -42,12 +42,12 @@ ronde_status submit(ronde_engine* engine, Operation operation, const ronde_reque
     if (gets != Gets::kNothing && work == nullptr) return null_argument("work");
     RONDE_ASSIGN_OR_RETURN(auto submission, count ? translate_group(operation, requests, *count)
                                                   : translate(operation, requests));
+    if (gets == Gets::kNothing) return engine->engine->run(std::move(submission));
     const bool waits = gets != Gets::kWork;
     submission.will_wait = submission.will_wait || waits;
-    auto handle = gets == Gets::kNothing ? nullptr : std::make_unique<ronde_work>();
+    auto handle = std::make_unique<ronde_work>();
     RONDE_ASSIGN_OR_RETURN(auto submitted, engine->engine->submit(std::move(submission)));
     if (waits) RONDE_RETURN_IF_ERROR(engine->engine->wait(*submitted));
-    if (handle == nullptr) return {};
     handle->engine = engine->engine;
     handle->work = std::move(submitted);
     *work = handle.release();

@@ -93,6 +93,7 @@ Status Board::check_geometry(const BoardGeometry& geometry) {
       check_range("decision bytes", geometry.decision_bytes, kSmallestRing, kLargestRing));
   RONDE_RETURN_IF_ERROR(
       check_range("slot bytes", geometry.slot_bytes, kSlotGrain * geometry.ranks, kLargestRing));
+  RONDE_RETURN_IF_ERROR(check_range("line bytes", geometry.line_bytes, 0, kLargestRing));
   RONDE_RETURN_IF_ERROR(check_range("arena bytes", geometry.arena_bytes, 0, kLargestArena));
   if (geometry.arena_bytes % kArenaGrain != 0) {
     return Status::error(Code::kInvalidArgument, "arenas of " +
@@ -371,6 +372,8 @@ std::span<std::byte> Board::arena(std::int32_t rank) const {
   const auto bytes = static_cast<std::size_t>(geometry_.arena_bytes);
   return sections_->arenas.subspan(index_of_rank(rank) * bytes, bytes);
 }
+
+std::span<std::byte> Board::lines() const { return sections_->lines; }
 
 std::span<std::byte> Board::arenas() const {
   return place_ ? place_->board.arenas() : sections_->arenas;

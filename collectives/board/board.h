@@ -16,6 +16,7 @@
 //   arrival times   two words per rank and entry: who is late, and for timelines
 //   tuning          how windows of data are cut: picked by a probe when the engines open
 //   messages        what ranks tell each other of their messages, and where their channels lie
+//   lines           where small calls by name meet once they have been made often
 //   slot counters   per rank: which windows of data it has filled and finished (in_host/slots.h)
 //   slots           per rank: three buffers of data
 //   arenas          per rank: memory that ronde::Buffer allocates (arena.h); no pages until used
@@ -180,6 +181,9 @@ class Board {
   [[nodiscard]] MessageWords& message_words(std::int32_t rank) const;
   [[nodiscard]] std::atomic_ref<std::uint64_t> message_place(std::int32_t from,
                                                              std::int32_t to) const;
+
+  // Zeros at first, as numbers of calls that nobody has made.
+  [[nodiscard]] std::span<std::byte> lines() const;
 
   // The leader of a board inside another one publishes, once, where a board with larger slots lies,
   // and rings all ranks; below 0: there is none. larger(): nullopt until then.

@@ -15,6 +15,7 @@ struct BoardGeometry {
   std::int64_t decision_bytes = 1 << 20;    // ring of the coordinator's stream to all
   std::int64_t entries = 0;                 // capacity of the plan
   std::int64_t slot_bytes = 320 << 10;      // each of a rank's slot buffers
+  std::int64_t line_bytes = 0;              // lines for calls that meet often (in_host/lines.h)
   std::int64_t arena_bytes = 0;             // a rank's arena; whole pages
 
   friend bool operator==(const BoardGeometry&, const BoardGeometry&) = default;
@@ -31,6 +32,9 @@ inline constexpr std::size_t kActivityBytes = 64;
 inline constexpr std::int64_t kSlotBuffers = 3;
 // The bytes of a window that can travel beside a rank's counter, in its cache line.
 inline constexpr std::size_t kSlotInlineBytes = 16;
+
+// Of 32 lines of 4 KiB (in_host/lines.h).
+inline constexpr std::int64_t kLineBytesOfRank = 264 << 10;
 
 // How windows are cut and stored; every choice gives the same bits.
 struct SlotTuning {

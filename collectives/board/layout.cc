@@ -68,6 +68,7 @@ BoardSections lay_out(const BoardGeometry& geometry, std::byte* memory) {
   sections.tuning = place.one<TuningWords>();
   sections.message_words = place.many<MessageWords>(ranks);
   sections.message_places = place.many<std::uint64_t>(ranks * ranks);
+  sections.lines = place.many<std::byte>(static_cast<std::size_t>(geometry.line_bytes));
   sections.slot_words = place.many<SlotWords>(ranks);
   place.next_page(kPage);
   sections.slot_buffers =

@@ -19,7 +19,7 @@
 namespace ronde::collectives {
 
 inline constexpr std::uint64_t kBoardMagic = 0x6472616f42'6e6452;  // "RndBoard"
-inline constexpr std::uint32_t kBoardVersion = 9;
+inline constexpr std::uint32_t kBoardVersion = 10;
 
 // Processes share these words, so an atomic must be one instruction and not a lock in one process.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -109,6 +109,7 @@ struct BoardSections {
   std::span<MessageWords> message_words;  // by rank
   // By sender, then receiver: where their channel lies; plain words, as `arrived` has.
   std::span<std::uint64_t> message_places;
+  std::span<std::byte> lines;         // plain words too
   std::span<SlotWords> slot_words;    // by rank
   std::span<std::byte> slot_buffers;  // by rank, kSlotBuffers each; on pages of their own
   std::span<std::byte> arenas;        // by rank; last, since most of it is never touched

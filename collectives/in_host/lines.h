@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of a prepared operation in shared memory: for each rank a word that says whether it
-// sleeps, and two lines with a sequence number and bytes. What fits beside the number travels in
-// one cache line. line_protocol.h says who writes what, and when.
+// The lines of an operation in shared memory: for each rank a word that says whether it sleeps, and
+// two lines with a sequence number and bytes. What fits beside the number travels in one cache
+// line. line_protocol.h says who writes what, and when.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <span>
 
 #include "base/numbers.h"
 
 namespace ronde::collectives {
 
-// Copies refer to the same memory, which must outlive them. Ranks are positions on the host.
+// Copies refer to the same memory, which must outlive them. Ranks are positions on the host. The
+// words are plain ones, used through std::atomic_ref: where all ranks post in each call, memory of
+// zeros is as good as format().
 //
 // Thread safety: the words are atomic; the bytes are guarded by the protocol.
 class Lines {
@@ -34,27 +35,29 @@ class Lines {
   // Once, before the other ranks know of the memory.
   void format() const {
     for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-      new (at(rank)) RankWords;
+      for (const auto& word : {sleeps(rank), joined(rank), left(rank)}) {
+        word.store(0, std::memory_order_relaxed);
+      }
       for (const int line : {0, 1}) {
-        new (line_at(rank, line)) std::atomic<Sequence>(line == 0 ? 0 : static_cast<Sequence>(-1));
+        sequence(rank, line).store(static_cast<Sequence>(-line), std::memory_order_relaxed);
       }
     }
   }
 
   [[nodiscard]] std::int32_t ranks() const { return ranks_; }
-  [[nodiscard]] std::atomic<Sequence>& sequence(std::int32_t rank, int line) const {
-    return *std::launder(reinterpret_cast<std::atomic<Sequence>*>(line_at(rank, line)));
+  [[nodiscard]] std::atomic_ref<Sequence> sequence(std::int32_t rank, int line) const {
+    return word(line_at(rank, line));
   }
-  [[nodiscard]] std::atomic<std::uint32_t>& sleeps(std::int32_t rank) const {
-    return words(rank).sleeps;
+  [[nodiscard]] std::atomic_ref<std::uint32_t> sleeps(std::int32_t rank) const {
+    return word(at(rank));
   }
   // 1: this rank has joined, and posts nothing more.
-  [[nodiscard]] std::atomic<std::uint32_t>& joined(std::int32_t rank) const {
-    return words(rank).joined;
+  [[nodiscard]] std::atomic_ref<std::uint32_t> joined(std::int32_t rank) const {
+    return word(at(rank) + sizeof(std::uint32_t));
   }
   // 1: this rank does not use the lines any more. Once all have left, the memory is free.
-  [[nodiscard]] std::atomic<std::uint32_t>& left(std::int32_t rank) const {
-    return words(rank).left;
+  [[nodiscard]] std::atomic_ref<std::uint32_t> left(std::int32_t rank) const {
+    return word(at(rank) + 2 * sizeof(std::uint32_t));
   }
   [[nodiscard]] bool all_have_left() const {
     for (std::int32_t rank = 0; rank < ranks_; ++rank) {
@@ -76,11 +79,6 @@ class Lines {
   }
 
  private:
-  struct RankWords {
-    std::atomic<std::uint32_t> sleeps{0};
-    std::atomic<std::uint32_t> joined{0};
-    std::atomic<std::uint32_t> left{0};
-  };
   static constexpr std::size_t kLine = 64;
   static constexpr std::size_t kForm = 8;
   static constexpr std::size_t kNumber = 16;  // so that the bytes are aligned
@@ -98,8 +96,8 @@ class Lines {
   [[nodiscard]] std::byte* line_at(std::int32_t rank, int line) const {
     return at(rank) + kLine + static_cast<std::size_t>(line) * line_;
   }
-  [[nodiscard]] RankWords& words(std::int32_t rank) const {
-    return *std::launder(reinterpret_cast<RankWords*>(at(rank)));
+  static std::atomic_ref<std::uint32_t> word(std::byte* at) {
+    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at));
   }
 
   std::byte* memory_ = nullptr;

@@ -63,8 +63,21 @@ Status Engine::may_drive() const {
                            "MPI with MPI_THREAD_SERIALIZED");
 }
 
+Status Engine::run(Submission submission) {
+  if (quick_.any() && line_usable().ok()) {
+    const Inside inside(waiting_threads_);
+    agent_.threads().submitted();
+    const bool may_go = !checks_finite_ && !agent_.timeline().on();
+    if (auto done = quick_.call(submission, may_go)) return *std::move(done);
+  }
+  submission.will_wait = true;
+  RONDE_ASSIGN_OR_RETURN(const WorkPtr work, submit(std::move(submission)));
+  return wait(*work);
+}
+
 Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_RETURN_IF_ERROR(usable());
+  if (quick_.any()) RONDE_RETURN_IF_ERROR(quick_.pass(submission.name));
   auto work = try_submit(std::move(submission));
   // The job's failure says what it is about itself.
   if (work.ok() || within_ == nullptr || agent_.failure().failed()) return work;
@@ -141,6 +154,7 @@ Result<Engine::WorkPtr> Engine::join(bool will_wait) {
   // What other threads have submitted before is announced before, and nothing after.
   await_none(submitting_threads_);
   agent_.line_waits().join(local_rank_);
+  quick_.go_away();
   job_->board().ring_all();
   if (will_wait) runner_.will_wait();
   const Status announced = agent_.member().announce(JoinAnnouncement{}, !will_wait);

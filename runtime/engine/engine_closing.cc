@@ -74,6 +74,7 @@ Status Engine::close() {
   }
   Status may = may_drive();
   close_sets();
+  quick_.go_away();
   table_.shut(agent_.context().told(Status::error(Code::kClosed, "this engine has been closed")));
   agent_.messages().shut();
   // Without a thread that may make the MPI calls of an orderly end, the other ranks would wait for

@@ -121,6 +121,7 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
       caller_driven_(within_ ? within_->job->caller_driven_ : why_caller_driven(config_, *job_)),
       checks_finite_(config_.check == "finite"),
       table_(rank_, size_, config_.check == "memory"),
+      quick_(job_->shape().hosts() > 1 ? 0 : config_.lines_after, [this] { return line_host(); }),
       agent_(*job_, table_, config_, *clock_, log_, within_ ? &within_->identity : nullptr,
              {[this](Completion& completion) { runner_.complete(completion); },
               [this](bool wake) { runner_.notify(wake); },
@@ -129,7 +130,8 @@ Engine::Engine(base::Config config, std::shared_ptr<const base::Clock> clock,
               within_ ? &within_->job->agent_.timeline() : nullptr,
               [this](std::span<const std::byte> frame) {
                 return (within_ ? within_->job->agent_ : agent_).streams().send(frame, true);
-              }}),
+              },
+              &quick_}),
       own_runner_(within_
                       ? nullptr
                       : std::make_unique<AgentRunner>(agent_, job_->board().doorbell(local_rank_),

@@ -26,12 +26,14 @@ constexpr base::Nanoseconds kYielding = std::chrono::milliseconds(1);
 
 }  // namespace
 
-LineWords::LineWords(LineHost host, const collectives::Lines& lines, std::string name)
+LineWords::LineWords(LineHost host, const collectives::Lines& lines, std::string what, Join join)
     : host_(std::move(host)),
       lines_(lines),
-      name_(std::move(name)),
+      text_(std::move(what)),
       rank_(host_.board.rank()),
-      idle_(host_.config.spin, kYielding, host_.oversubscribed) {}
+      idle_(host_.config.spin, kYielding, host_.oversubscribed) {
+  if (join == Join::kEndsIt) use_.emplace(host_.waits, lines_);
+}
 
 bool LineWords::waits_for(std::int32_t rank) const {
   if (rank == rank_ || (what_ == For::kRoot && rank != root_)) return false;
@@ -60,7 +62,7 @@ std::int32_t LineWords::joined() const {
 
 Status LineWords::ended_by(std::int32_t joined) const {
   return Status::error(Code::kMismatch,
-                       "prepared '" + name_ + "' has ended: rank " + std::to_string(joined) +
+                       text_ + " has ended: rank " + std::to_string(joined) +
                            " has joined, and runs nothing until all have: use the ordinary "
                            "operation, which goes on without it, or prepare it again afterwards")
       .with_rank(joined);
@@ -97,7 +99,7 @@ Result<bool> LineWords::await_on(base::Instant until) {
   RONDE_RETURN_IF_ERROR(usable());
   if (!late_) return await_on(until);  // whoever has joined had come before
   const std::vector<std::int32_t> late = missing();
-  return host_.fail(Status::error(Code::kDeadline, "prepared '" + name_ + "' has waited for " +
+  return host_.fail(Status::error(Code::kDeadline, text_ + " has waited for " +
                                                        base::ranks_phrase(late) +
                                                        ", which did not run it before "
                                                        "RONDE_STALL_FAILURE_SECONDS" +
@@ -127,7 +129,7 @@ void LineWords::sleep() {
   }
   if (now >= notice_) {
     const std::vector<std::int32_t> late = missing();
-    host_.log.warning("prepared '" + name_ + "' has waited for " +
+    host_.log.warning(text_ + " has waited for " +
                       base::seconds_text(now - began_) + " for " + base::ranks_phrase(late) +
                       ": is it run there?" + stopped(late));
     notice_ = host_.clock.after(host_.config.stall_warning);

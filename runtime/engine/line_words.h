@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of a prepared operation as an engine has them: lines on the board, doorbells that ring
+// The words of an operation by lines as an engine has them: lines on the board, doorbells that ring
 // for a rank that sleeps, and how a thread waits.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,7 +23,7 @@
 
 namespace ronde::runtime {
 
-// What an engine gives to its prepared operations, which keep it alive.
+// What an engine gives to its operations by lines, which keep it alive or are its own.
 struct LineHost {
   collectives::Board board;
   AgentRunner& runner;
@@ -48,12 +50,19 @@ class LineWords final : public LineWaits::Waiter {
   // to read the call before the last.
   enum class For : std::uint8_t { kAll, kRoot, kReaders };
 
-  LineWords(LineHost host, const collectives::Lines& lines, std::string name);
+  // What becomes of a call for which a rank that joins does not come.
+  enum class Join : std::uint8_t { kEndsIt, kIsNoConcern };
+
+  // what: what its texts begin with, as in "prepared 'loss'".
+  LineWords(LineHost host, const collectives::Lines& lines, std::string what,
+            Join join = Join::kEndsIt);
   LineWords(const LineWords&) = delete;
   LineWords& operator=(const LineWords&) = delete;
 
   [[nodiscard]] const collectives::Lines& lines() const { return lines_; }
-  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::string& what() const { return text_; }
+  // While nobody waits.
+  void rename(std::string what) { text_ = std::move(what); }
   [[nodiscard]] base::Status usable() const { return host_.usable(); }
   // An error where this rank has joined.
   [[nodiscard]] base::Status may_begin() const {
@@ -107,9 +116,9 @@ class LineWords final : public LineWaits::Waiter {
 
   const LineHost host_;
   const collectives::Lines lines_;
-  const std::string name_;
+  std::string text_;
   const std::int32_t rank_;
-  const LineWaits::Use use_{host_.waits, lines_};
+  std::optional<LineWaits::Use> use_;
   // The wait in progress has these:
   For what_ = For::kAll;
   Sequence call_ = 0;

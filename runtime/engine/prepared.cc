@@ -70,7 +70,7 @@ std::vector<std::byte> statement_of(const LocalTensor& tensor) {
 
 LineCalls::LineCalls(LineHost host, const Lines& lines, const AgreedTensor& agreed,
                      const LocalTensor& tensor, std::vector<std::size_t> bytes_of_rank)
-    : words_(std::move(host), lines, tensor.name),
+    : words_(std::move(host), lines, "prepared '" + tensor.name + "'"),
       operation_(agreed.signature.operation),
       root_(agreed.signature.root),
       input_(tensor.views.empty()

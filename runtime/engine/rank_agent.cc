@@ -75,7 +75,8 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                  .fail = [this](const Status& why,
                                 std::int32_t culprit) { failure_.fail(why, culprit); }}),
       tree_(context_.shape.hosts(), job.rank_table().fan_in),
-      send_frame_(std::move(hooks.send_frame)) {
+      send_frame_(std::move(hooks.send_frame)),
+      quick_(hooks.quick) {
   timeline_.set_times(execution_.times());
 }
 
@@ -337,6 +338,7 @@ Status RankAgent::send_far(std::int32_t to, const Record& record,
 }
 
 Status RankAgent::on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) {
+  if (quick_ != nullptr) quick_->on_batch(claimed);
   execution_.begin(sequence, std::move(claimed));
   return {};
 }
@@ -346,6 +348,7 @@ void RankAgent::on_failed(const LocalTensorPtr& tensor, const Status& why) {
 }
 
 void RankAgent::on_all_joined(const LocalTensorPtr& join, std::int32_t last) {
+  if (quick_ != nullptr) quick_->come_back();
   join->work->last_joined = last;
   works_.end(join, Status(), false);
 }

@@ -23,6 +23,7 @@
 #include "runtime/engine/execution.h"
 #include "runtime/engine/host_control.h"
 #include "runtime/engine/line_waits.h"
+#include "runtime/engine/quick_calls.h"
 #include "runtime/job/job.h"
 #include "runtime/links/tree.h"
 #include "runtime/member/control_streams.h"
@@ -59,6 +60,7 @@ class RankAgent final : public Agent, private Member::Owner {
     // Sends an announcement of a frame (negotiate/messages.h) to the leader of this host in the
     // job.
     std::function<base::Status(std::span<const std::byte>)> send_frame;
+    QuickCalls* quick = nullptr;
   };
   // set: which process set this is a rank of; nullptr: the whole job. Another agent steps that of a
   // set, which has nothing to sleep on by itself.
@@ -165,6 +167,7 @@ class RankAgent final : public Agent, private Member::Owner {
   bool wants_rings_ = false;
   const HostTree tree_;
   const std::function<base::Status(std::span<const std::byte>)> send_frame_;
+  QuickCalls* const quick_;
   std::map<std::int32_t, std::string> passed_on_;  // by number
   std::atomic<bool> passes_on_{false};
 };

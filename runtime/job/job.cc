@@ -50,6 +50,7 @@ collectives::BoardGeometry board_geometry(std::int32_t ranks, const base::Config
   collectives::BoardGeometry geometry;
   geometry.ranks = ranks;
   geometry.entries = config.plan_capacity;
+  if (config.lines_after > 0) geometry.line_bytes = ranks * collectives::kLineBytesOfRank;
   constexpr std::int64_t kPage = 4096;
   geometry.arena_bytes = base::ceil_div(config.buffer_bytes.value(), kPage) * kPage;
   return geometry;

@@ -224,6 +224,9 @@ Result<TensorTable::Claimed> TensorTable::claim(const std::vector<BatchItem>& it
   Claimed claimed;
   claimed.tensors.reserve(items.size());
   for (const BatchItem& item : items) RONDE_RETURN_IF_ERROR(claim(item, claimed));
+  if (items.size() == 1 && items.front().entry >= 0) {
+    claimed.alone = ++entries_[static_cast<std::size_t>(items.front().entry)].alone;
+  }
   return claimed;
 }
 

@@ -95,6 +95,7 @@ class TensorTable {
   struct Claimed {
     AgreedTensor agreed;  // the first one's: what all of a batch must have in common is there
     std::vector<LocalTensorPtr> tensors;
+    std::uint32_t alone = 0;  // how often this one tensor was a batch by itself since it was bound
   };
   base::Result<Claimed> claim(const std::vector<BatchItem>& items);
   // Takes a tensor that is not in a batch out of the table; nullptr if there is none of that name.
@@ -130,6 +131,7 @@ class TensorTable {
     AgreedTensor tensor;
     WaitingHabit* habit = nullptr;
     std::uint32_t expected = 0;
+    std::uint32_t alone = 0;
   };
   void erase(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);
   void forget_deadline(const LocalTensor& tensor) RONDE_REQUIRES(mutex_);

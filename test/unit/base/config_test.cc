@@ -73,6 +73,7 @@ TEST(Config, EverySettingReachesItsField) {
                             "RONDE_STORES=streaming",
                             "RONDE_BUFFER_BYTES=123456",
                             "RONDE_PLAN_CAPACITY=3",
+                            "RONDE_LINES_AFTER=5",
                             "RONDE_LINGER_SECONDS=0.5",
                             "RONDE_SPIN_SECONDS=0.002",
                             "RONDE_START_TIMEOUT_SECONDS=5",
@@ -100,6 +101,7 @@ TEST(Config, EverySettingReachesItsField) {
   EXPECT_EQ(config->stores, "streaming");
   EXPECT_EQ(config->buffer_bytes, Bytes(123456));
   EXPECT_EQ(config->plan_capacity, 3);
+  EXPECT_EQ(config->lines_after, 5);
   EXPECT_EQ(config->linger, milliseconds(500));
   EXPECT_EQ(config->spin, milliseconds(2));
   EXPECT_EQ(config->start_timeout, seconds(5));
