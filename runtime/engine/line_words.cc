@@ -99,12 +99,12 @@ Result<bool> LineWords::await_on(base::Instant until) {
   RONDE_RETURN_IF_ERROR(usable());
   if (!late_) return await_on(until);  // whoever has joined had come before
   const std::vector<std::int32_t> late = missing();
-  return host_.fail(Status::error(Code::kDeadline, text_ + " has waited for " +
-                                                       base::ranks_phrase(late) +
-                                                       ", which did not run it before "
-                                                       "RONDE_STALL_FAILURE_SECONDS" +
-                                                       stopped(late)),
-                    late.empty() ? -1 : late.front());
+  return host_.fail(
+      Status::error(Code::kDeadline, text_ + " has waited for " + base::ranks_phrase(late) +
+                                         ", which did not run it before "
+                                         "RONDE_STALL_FAILURE_SECONDS" +
+                                         stopped(late)),
+      late.empty() ? -1 : late.front());
 }
 
 bool LineWords::watch() {
@@ -129,9 +129,8 @@ void LineWords::sleep() {
   }
   if (now >= notice_) {
     const std::vector<std::int32_t> late = missing();
-    host_.log.warning(text_ + " has waited for " +
-                      base::seconds_text(now - began_) + " for " + base::ranks_phrase(late) +
-                      ": is it run there?" + stopped(late));
+    host_.log.warning(text_ + " has waited for " + base::seconds_text(now - began_) + " for " +
+                      base::ranks_phrase(late) + ": is it run there?" + stopped(late));
     notice_ = host_.clock.after(host_.config.stall_warning);
   }
   const base::Nanoseconds patience = host_.config.stall_failure;

@@ -21,18 +21,20 @@ constexpr std::uint64_t kMostStates = 20'000'000;
 
 enum class Fault {
   kNone,
-  kRelaxedPost,     // a post is not seq_cst
-  kRelaxedSleeps,   // saying that one sleeps is not seq_cst
-  kNoRing,          // a poster does not ring
-  kBytesAfterPost,  // what a line says is written after its number
-  kRootDoesNotWait  // the root of a broadcast writes whatever the others have read
+  kRelaxedPost,      // a post is not seq_cst
+  kRelaxedSleeps,    // saying that one sleeps is not seq_cst
+  kNoRing,           // a poster does not ring
+  kBytesAfterPost,   // what a line says is written after its number
+  kRootDoesNotWait,  // the root of a broadcast writes whatever the others have read
+  kRefuserGoesOn     // a rank that has refused a call writes the next before all have agreed
 };
 
 struct World {
   int ranks = 2;
   int calls = 3;
   bool broadcasts = false;
-  bool dies = false;  // rank 0 may end at any step
+  bool dies = false;     // rank 0 may end at any step
+  bool refuses = false;  // each rank may refuse each call (runtime/engine/quick_calls.h)
   Fault fault = Fault::kNone;
 };
 
@@ -40,7 +42,9 @@ struct RankWordsOf {
   Value sequence[2];
   Value bytes[2];
   Value sleeps;
-  Value rung;  // a ring that nobody has seen yet
+  Value rung;        // a ring that nobody has seen yet
+  Value refused[2];  // beside the bytes
+  Value agreed;      // the last call for which this rank has come to the ordinary way
 };
 
 struct Board {
@@ -91,6 +95,19 @@ class ModelWords {
 
   void write(int line, Value value) const { thread_.store_later(mine().bytes[line], value); }
   [[nodiscard]] Value read(int rank, int line) const { return thread_.load(of(rank).bytes[line]); }
+  void set_refused(int line, bool refused) const {
+    thread_.store_later(mine().refused[line], refused ? 1 : 0);
+  }
+  [[nodiscard]] bool refused(int rank, int line) const {
+    return thread_.load(of(rank).refused[line]) != 0;
+  }
+  // The ordinary way, to which all ranks come: `last` is the call for which they did so before.
+  void agree(Value last, Value call) const {
+    thread_.store(mine().agreed, call);
+    for (int rank = 0; rank < world_.ranks; ++rank) {
+      if (rank != rank_) thread_.wait_while(of(rank).agreed, last, TimeOut::kNever);
+    }
+  }
   // The engines of the others see the end of a process, and fail the job.
   [[nodiscard]] bool dies() const {
     if (!world_.dies || rank_ != 0 || thread_.choose(2) == 0) return false;
@@ -151,6 +168,31 @@ bool broadcast(ModelThread& thread, ModelWords& words, Protocol& protocol, Value
   return true;
 }
 
+// Calls that any rank may refuse, until the first one that some rank does; then all agree, and the
+// line begins anew.
+bool try_to_reduce(ModelThread& thread, ModelWords& words, Protocol& protocol, Value call,
+                   Value& last, const World& world) {
+  const int line = Protocol::line_of(call);
+  bool refuses = thread.choose(2) == 1;
+  words.set_refused(line, refuses);
+  if (!refuses) words.write(line, value_of(call, words.rank()));
+  protocol.post(call);
+  if (refuses && world.fault == Fault::kRefuserGoesOn) {
+    words.write(1 - line, value_of(static_cast<Value>(call + 1), words.rank()));
+  }
+  if (!refuses) {
+    if (!protocol.await([&] { return protocol.all_have_posted(call); })) return false;
+    for (int rank = 0; rank < world.ranks; ++rank) refuses |= words.refused(rank, line);
+    for (int rank = 0; rank < world.ranks && !refuses; ++rank) {
+      if (rank == words.rank()) continue;
+      thread.require(words.read(rank, line) == value_of(call, rank),
+                     "a rank reads the bytes of another call");
+    }
+  }
+  if (refuses) words.agree(std::exchange(last, call), call);
+  return true;
+}
+
 Interleaving::Report explore(const World& world) {
   Interleaving model;
   const auto board = std::make_shared<Board>();
@@ -162,14 +204,21 @@ Interleaving::Report explore(const World& world) {
           model.add_word("odd" + name, static_cast<Value>(kBefore - 1))},
          {model.add_word("even bytes" + name, 0), model.add_word("odd bytes" + name, 0)},
          model.add_word("sleeps" + name, 0),
-         model.add_word("rung" + name, 0)});
+         model.add_word("rung" + name, 0),
+         {model.add_word("even refused" + name, 0), model.add_word("odd refused" + name, 0)},
+         model.add_word("agreed" + name, kBefore)});
   }
   for (int rank = 0; rank < world.ranks; ++rank) {
     model.add_thread("rank " + std::to_string(rank), [board, world, rank](ModelThread& thread) {
       ModelWords words(thread, *board, world, rank);
       Protocol protocol(words);
+      Value last = kBefore;
       for (int i = 1; i <= world.calls; ++i) {
         const auto call = static_cast<Value>(kBefore + i);
+        if (world.refuses) {
+          if (!try_to_reduce(thread, words, protocol, call, last, world)) return;
+          continue;
+        }
         const auto run = world.broadcasts ? broadcast : reduce;
         if (!run(thread, words, protocol, call, world)) return;
       }
@@ -208,6 +257,10 @@ TEST(LineProtocol, EndsWhereARankDies) {
   expect_right({.ranks = 2, .calls = 3, .broadcasts = true, .dies = true});
 }
 
+TEST(LineProtocol, IsLeftByAllOrByNoneWhereRanksRefuse) {
+  expect_right({.ranks = 2, .calls = 3, .refuses = true});
+}
+
 TEST(LineProtocol, HasNoRuleTooMany) {
   for (const Fault fault :
        {Fault::kRelaxedPost, Fault::kRelaxedSleeps, Fault::kNoRing, Fault::kBytesAfterPost}) {
@@ -217,6 +270,8 @@ TEST(LineProtocol, HasNoRuleTooMany) {
   const World careless{
       .ranks = 2, .calls = 4, .broadcasts = true, .fault = Fault::kRootDoesNotWait};
   EXPECT_FALSE(explore(careless).failure.empty());
+  const World hasty{.ranks = 2, .calls = 3, .refuses = true, .fault = Fault::kRefuserGoesOn};
+  EXPECT_FALSE(explore(hasty).failure.empty());
 }
 
 }  // namespace
