@@ -231,6 +231,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // For calls by lines, which pass neither the table nor the agent.
   base::Status line_usable();
   LineHost line_host();
+  // Whether what meets in lines has the bits of ordinary operations. Where the settings name an
+  // algorithm, each rank counts as a host.
+  [[nodiscard]] bool sums_in_rank_order() const {
+    return job_->shape().hosts() == 1 && config_.algorithm == "auto";
+  }
   // Collective: lines for calls of at most so many bytes; nothing where there is no room for them,
   // or no board that all ranks share.
   base::Result<std::optional<collectives::Lines>> make_lines(const std::string& name,

@@ -222,7 +222,7 @@ Status Prepared::make_lines(const LocalTensor& tensor) {
 
 Result<std::optional<Lines>> Engine::make_lines(const std::string& name, std::size_t most) {
   // The board of a process set has no arenas of its own.
-  if (job_->shape().hosts() > 1 || within_ != nullptr) return std::optional<Lines>();
+  if (!sums_in_rank_order() || within_ != nullptr) return std::optional<Lines>();
   const std::span<std::byte> arena = job_->board().arena(kLeader);
   std::int64_t place = -1;
   // What meets in lines is summed without having been announced, so nobody could refuse it.

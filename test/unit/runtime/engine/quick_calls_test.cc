@@ -90,6 +90,26 @@ TEST(QuickCalls, HaveTheBitsOfOrdinaryOnes) {
   }
 }
 
+// Where an algorithm is named each rank counts as a host, and sums have other bits.
+TEST(QuickCalls, KeepTheBitsOfTheAlgorithmThatIsNamed) {
+  testing::EngineOptions options;
+  options.environment = {"RONDE_LINES_AFTER=2", "RONDE_ALGORITHM=ring"};
+  options.shape = base::JobShape::one_host(3);
+  testing::run_job(3, options, [](int rank, Engine& engine) {
+    std::vector<float> given(100);
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      given[i] = 1.0F / static_cast<float>(3 + rank * 7 + static_cast<int>(i));
+    }
+    std::vector<float> first = given;
+    expect_done(engine.run(testing::allreduce_of("x", first)));
+    for (int i = 0; i < 9; ++i) {
+      std::vector<float> data = given;
+      expect_done(engine.run(testing::allreduce_of("x", data)));
+      EXPECT_EQ(data, first);
+    }
+  });
+}
+
 TEST(QuickCalls, BroadcastIntoOtherMemoryAndMeet) {
   with_quick(3, [](int rank, Engine& engine) {
     for (int i = 0; i < 30; ++i) {
