@@ -174,7 +174,7 @@ TEST_F(Ending, TheLastSaveWaitsForADiskThatHangsNoLongerThanItsTimeout) {
     HangingDisk hanging(stops ? "/step-5." : "/step-21.");
     SupervisedTraining one = training();
     one.supervisor.files = hanging.files();
-    one.supervisor.save_timeout = 0.02;
+    one.supervisor.save_timeout = 0.3;
     if (stops) one.before_step_done = stop_after(5);
     const SupervisedOutcome outcome = run_to_failure(one);
     EXPECT_THAT(outcome.errors, Each(HasSubstr(", the last one, is not saved in")));
