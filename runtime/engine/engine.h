@@ -244,6 +244,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   base::Status may_drive() const;
   [[nodiscard]] bool is_driver() const;
   bool outlast(Work& work, base::Instant deadline);
+  bool give_up(const base::Status& why);
   [[nodiscard]] std::string not_settled(const Work& work, base::Nanoseconds patience,
                                         bool unwinding);
   void await_none(const std::atomic<std::int32_t>& threads) const;

@@ -38,9 +38,29 @@ void Engine::settle(Work& work, std::optional<base::Nanoseconds> grace) {
   const base::Nanoseconds longest = config_.stall_failure + kVerdictMargin;
   const base::Nanoseconds patience = std::min(grace.value_or(config_.unwind_grace), longest);
   if (outlast(work, clock_->after(patience))) return;
-  agent_.failure().give_up(Status::error(Code::kDeadline, not_settled(work, patience, !grace)));
+  const Status why = Status::error(Code::kDeadline, not_settled(work, patience, !grace));
+  const bool asked = give_up(why);
+  runner_.notify(true);
+  if (outlast(work, clock_->after(kFarewell)) || !asked) return;
+  // A rank of the set does not answer, or its batch does not move.
+  agent_.failure().fail(why, rank_);
   runner_.notify(true);
   static_cast<void>(outlast(work, clock_->after(kFarewell)));
+}
+
+// Fails the job, or a process set alone. True: the ranks of the set have to agree on that first
+// (GivenUpDecision).
+bool Engine::give_up(const Status& why) {
+  if (within_ == nullptr) {
+    agent_.failure().fail(why, rank_);
+  } else if (!agent_.over_transport()) {
+    agent_.failure().fail_alone(why);
+  } else {
+    const GivenUpAnnouncement given_up{why.code(), why.message(), why.place()};
+    agent_.member().announce(given_up, true).ignore();
+    return true;
+  }
+  return false;
 }
 
 // Waits until the work is done or the clock has reached the deadline; true when it is done.

@@ -60,6 +60,7 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       member_(context_, streams_, failure_, table, *this),
       control_(context_, job.take_links(), job.take_set_links(), late_),
       execution_(job, context_, works_),
+      over_transport_(execution_.transport() != nullptr),
       stalls_(context_, member_, failure_, control_.links()),
       threads_(hooks.threads_of_job),
       standing_(
@@ -243,6 +244,10 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
   }
   RONDE_ASSIGN_OR_RETURN(const int executed, execution_.step());
   work += executed;
+  if (given_up_ && execution_.idle()) {
+    failure_.end(*given_up_);  // where a leader has read it, those whom it leads can do so
+    return work + 1;
+  }
   bool left_in_sets = false;
   work += step_sets(sleep, left_in_sets);
   RONDE_ASSIGN_OR_RETURN(const int moved, messages_.step());
@@ -263,6 +268,12 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
 
 Status RankAgent::on_decision(const Decision& decision) {
   if (on_decision_about_sets(decision)) return {};
+  if (const auto* given_up = std::get_if<GivenUpDecision>(&decision)) {
+    const auto& [code, text, place] = given_up->why;
+    given_up_ = Status::remote(code, context_.told(Status::error(code, text)).message(), place,
+                               context_.rank_of_job(given_up->rank));
+    return {};
+  }
   RONDE_RETURN_IF_ERROR(member_.on_decision(decision));
   const auto* departed = std::get_if<DepartedDecision>(&decision);
   if (departed == nullptr) return {};

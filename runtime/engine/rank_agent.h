@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -115,6 +116,8 @@ class RankAgent final : public Agent, private Member::Owner {
   void watch(int fd, std::function<void()> on_event) {
     watched_.emplace_back(fd, std::move(on_event));
   }
+  // Whether its batches pass over a transport, also on one host. Any thread.
+  [[nodiscard]] bool over_transport() const { return over_transport_; }
   // The process of this rank has ended. Any thread.
   void on_end_of(std::int32_t rank);
   // Where the runner does not run yet: sends the failure of the start to the other hosts.
@@ -156,6 +159,7 @@ class RankAgent final : public Agent, private Member::Owner {
   LateRanks late_;
   HostControl control_;
   Execution execution_;
+  const bool over_transport_;
   StallWatch stalls_;
   Submitters threads_;
   StandWatch standing_;
@@ -169,6 +173,7 @@ class RankAgent final : public Agent, private Member::Owner {
   const std::function<base::Status(std::span<const std::byte>)> send_frame_;
   QuickCalls* const quick_;
   std::map<std::int32_t, std::string> passed_on_;  // by number
+  std::optional<base::Status> given_up_;           // as decided
   std::atomic<bool> passes_on_{false};
 };
 

@@ -31,8 +31,7 @@ void FailurePath::fail(const Status& why, std::int32_t culprit) const {
   context_.board.fail(record_of(why, culprit, context_.rank));
 }
 
-void FailurePath::give_up(const Status& why) const {
-  if (context_.set == nullptr || context_.shape.hosts() > 1) return fail(why, context_.rank);
+void FailurePath::fail_alone(const Status& why) const {
   context_.board.fail_alone(record_of(why, context_.rank, context_.rank));
 }
 
@@ -48,6 +47,11 @@ bool FailurePath::check() {
   const Status why = Status::remote(record->code, record->text, record->place, record->culprit);
   if (context_.set == nullptr) context_.log.error(why.message());  // once is enough
   steps_.notify(*record);
+  end(why);
+  return true;
+}
+
+void FailurePath::end(const Status& why) {
   steps_.release(why);
   {
     const MutexLock lock(mutex_);
@@ -55,7 +59,6 @@ bool FailurePath::check() {
   }
   failed_.store(true, std::memory_order_release);
   steps_.end(why);
-  return true;
 }
 
 Status FailurePath::why() const {

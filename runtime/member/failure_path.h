@@ -31,14 +31,16 @@ class FailurePath {
 
   // Fails the job on every rank, with `culprit` as the rank that caused it (-1: unknown).
   void fail(const base::Status& why, std::int32_t culprit) const;
-  // This rank has given up a work: fails the job, or a process set alone, if that lies on one host;
-  // else its messages may be on the way over the job's transport.
-  void give_up(const base::Status& why) const;
+  // Fails the process set of this rank alone, on its ranks of this host.
+  void fail_alone(const base::Status& why) const;
   // The same for a lack of memory; takes none.
   void fail_for_memory() const;
 
   // Takes the steps, once, where the job has failed; true: it has.
   bool check();
+  // Takes them for this rank of a process set that ends on all of its ranks; nothing is in
+  // progress.
+  void end(const base::Status& why);
 
   // True once the memory is released.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }

@@ -75,6 +75,10 @@ Result<int> Coordinator::step(bool data_plane_idle) {
     RONDE_ASSIGN_OR_RETURN(const auto read, read_links(data_plane_idle));
     work += read;
   }
+  if (over_) {
+    RONDE_RETURN_IF_ERROR(flush());
+    return work;
+  }
   RONDE_RETURN_IF_ERROR(report_stalls());
   RONDE_RETURN_IF_ERROR(report_deadlock());
   RONDE_ASSIGN_OR_RETURN(const auto published, publish(data_plane_idle));
@@ -131,6 +135,7 @@ Status Coordinator::on_message(const LinkMessage& message) {
 
 Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte> bytes) {
   RONDE_ASSIGN_OR_RETURN(const auto announcement, decode_announcement(bytes));
+  if (over_) return {};
   if (const auto* request = std::get_if<RequestAnnouncement>(&announcement)) {
     negotiator_.on_request(rank, *request);
   } else if (const auto* closing = std::get_if<ClosingAnnouncement>(&announcement)) {
@@ -148,6 +153,9 @@ Status Coordinator::on_announcement(std::int32_t rank, std::span<const std::byte
     sets_.on_ended(rank, ended->number);
   } else if (const auto* frame = std::get_if<FrameAnnouncement>(&announcement)) {
     return pass_on({frame->number, frame->from, frame->to, frame->message});
+  } else if (const auto* given_up = std::get_if<GivenUpAnnouncement>(&announcement)) {
+    over_ = true;
+    return post(GivenUpDecision{rank, *given_up});
   }
   return {};
 }
@@ -164,6 +172,7 @@ Status Coordinator::pass_on(Frame frame) {
 }
 
 base::Instant Coordinator::next_deadline() const {
+  if (over_) return base::kNever;
   const base::Instant notice =
       std::max(notice_.at, late_.roll_called ? late_.answer_by : base::Instant());
   return std::min(

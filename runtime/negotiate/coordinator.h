@@ -42,7 +42,7 @@ class Coordinator final : public ControlNode {
   // When a lingering batch or an answer about a stall is due.
   [[nodiscard]] base::Instant next_deadline() const override;
   [[nodiscard]] bool waits_for_idle() const override {
-    return negotiator_.has_ready() && linger_until_ == base::kNever;
+    return negotiator_.has_ready() && linger_until_ == base::kNever && !over_;
   }
   [[nodiscard]] bool may_pass_messages() const override { return far_.may_pass(); }
   [[nodiscard]] bool drained() const override { return desk_.drained() && links_drained_; }
@@ -121,6 +121,7 @@ class Coordinator final : public ControlNode {
   base::Instant linger_until_ = base::kNever;
   bool somebody_left_ = false;
   bool links_drained_ = true;
+  bool over_ = false;  // a work was given up: nothing is decided any more
   // Reports are gathered for a moment, so that one notice has all that is late; then there is none
   // for RONDE_STALL_WARNING_SECONDS.
   struct Notice {

@@ -119,6 +119,9 @@ void fields(auto& f, base::Is<SetEndedAnnouncement> auto& ended) { f(ended.numbe
 void fields(auto& f, base::Is<FrameAnnouncement> auto& frame) {
   f(frame.number, frame.from, frame.to, frame.message);
 }
+void fields(auto& f, base::Is<GivenUpAnnouncement> auto& given_up) {
+  f(given_up.code, given_up.text, given_up.place);
+}
 void fields(auto& f, base::Is<Announcement> auto& announcement) {
   f.one_of(announcement, kFirstAnnouncement, "an unknown kind of announcement");
 }
@@ -149,6 +152,7 @@ void fields(auto& f, base::Is<SetEndedDecision> auto& ended) { f(ended.number); 
 void fields(auto& f, base::Is<FrameDecision> auto& frame) {
   f(frame.number, frame.from, frame.to, frame.message);
 }
+void fields(auto& f, base::Is<GivenUpDecision> auto& given_up) { f(given_up.rank, given_up.why); }
 void fields(auto& f, base::Is<Decision> auto& decision) {
   f.one_of(decision, 16, "an unknown kind of decision");
 }

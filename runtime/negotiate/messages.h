@@ -80,6 +80,15 @@ struct FrameAnnouncement {
   std::vector<std::byte> message{};
 };
 
+// "I have given up a work of this process set: let the set end." For sets whose batches pass over a
+// transport, which cannot take back what is on its way; so the set ends like anything else, by a
+// decision.
+struct GivenUpAnnouncement {
+  base::Code code = base::Code::kInternal;
+  std::string text;
+  std::string place{};
+};
+
 struct StandingTensor {
   std::string name;
   std::string place;  // its process set and "file:line" of the caller; may be empty
@@ -103,9 +112,9 @@ struct StandingAnnouncement {
   std::vector<StandingSet> sets{};
 };
 
-using Announcement =
-    std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement, JoinAnnouncement,
-                 SetAnnouncement, SetEndedAnnouncement, FrameAnnouncement, StandingAnnouncement>;
+using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement,
+                                  JoinAnnouncement, SetAnnouncement, SetEndedAnnouncement,
+                                  FrameAnnouncement, StandingAnnouncement, GivenUpAnnouncement>;
 
 // ---- decisions ----
 
@@ -190,10 +199,19 @@ struct FrameDecision {
   std::vector<std::byte> message{};
 };
 
+// The last decision of a process set, of which this rank has given up a work. The batches before it
+// run to their end on every rank, because all of them live (a rank that does not fails the job);
+// what is in none fails with `why` once they have, and what is submitted later.
+struct GivenUpDecision {
+  std::int32_t rank = 0;
+  GivenUpAnnouncement why;
+};
+
 // In the order of their kinds on the wire, as everywhere where messages are alternatives.
-using Decision = std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision,
-                              BatchDecision, DepartedDecision, CloseDecision, JoinedDecision,
-                              SetDecision, SetRefusedDecision, SetEndedDecision, FrameDecision>;
+using Decision =
+    std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision, BatchDecision,
+                 DepartedDecision, CloseDecision, JoinedDecision, SetDecision, SetRefusedDecision,
+                 SetEndedDecision, FrameDecision, GivenUpDecision>;
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.

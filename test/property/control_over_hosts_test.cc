@@ -24,6 +24,7 @@ struct HostsMix {
   double disagreements = 0;  // on one rank
   double early_closings = 0;
   double stalls = 0;
+  double gives_up = 0;  // on one rank, in a process set
   bool gathers = false;
 };
 
@@ -79,6 +80,7 @@ HostsWorkload random_workload(Random& random, std::int64_t names, std::int64_t t
   const std::int64_t delays[] = {0, 5, 100};
   workload.longest_delay = delays[draw(random, 0, 2)];
   workload.stalls = mix.stalls;
+  workload.gives_up = mix.gives_up;
   for (std::int64_t n = 0; n < names; ++n) add_tensor(random, workload, times, mix);
   for (std::int32_t rank = 0; rank < workload.shape.ranks(); ++rank) {
     if (chance(random, mix.early_closings)) workload.may_close.insert(rank);
@@ -135,6 +137,11 @@ TEST(ControlOverHosts, RanksCloseAtAnyTimeAmongAllElse) {
                     .early_closings = 0.3,
                     .stalls = 0.1,
                     .gathers = true});
+}
+
+TEST(ControlOverHosts, AWorkIsGivenUpAtAnyTime) {
+  run_many(500, 4, 6,
+           HostsMix{.shape_changes = 0.1, .disagreements = 0.1, .gives_up = 0.01, .gathers = true});
 }
 
 TEST(ControlOverHosts, ASteadyStepMovesNoNames) {

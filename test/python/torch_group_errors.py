@@ -81,6 +81,10 @@ class Errors(Ranks):
         self.go("given up")
         with self.assertRaisesRegex(ronde.Error, "group"):
             dist.all_reduce(torch.ones(1), group=group)
+        for other in (dist.new_group(), None):  # the job goes on
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor, group=other)
+            self.assertEqual(tensor.item(), self.size)
 
     def test_a_rank_that_never_comes_is_counted(self):
         with self.assertRaisesRegex(ronde.Error, r"1 of 2 ranks have called .* within 0\.1 s"):

@@ -59,6 +59,12 @@ Result<bool> SimulatedRank::read() {
   if (std::holds_alternative<CloseDecision>(*decision)) {
     return Status::error(Code::kInternal, "a rank hears that an entry is closed");
   }
+  if (given_up_) return Status::error(Code::kInternal, "something is decided after the end");
+  if (const auto* given_up = std::get_if<GivenUpDecision>(&*decision)) {
+    given_up_ = *given_up;
+    if (batches_.empty()) end_all();
+    return true;
+  }
   shut_ = shut_ || std::holds_alternative<DepartedDecision>(*decision);
   RONDE_RETURN_IF_ERROR(member_.on_decision(*decision));
   return true;
@@ -94,6 +100,16 @@ void SimulatedRank::finish() {
     end(tensor, {batches_.front().first, Code::kOk, {}});
   }
   batches_.pop_front();
+  if (given_up_ && batches_.empty()) end_all();
+}
+
+void SimulatedRank::end_all() {
+  ended_ = shut_ = true;
+  to_push_.reset();
+  for (const LocalTensorPtr& tensor : table_.remove_all(true)) {
+    if (tensor->in_batch) base::check(false, "a batch is in progress");
+    end(tensor, {0, given_up_->why.code, given_up_->why.text});
+  }
 }
 
 void SimulatedRank::end(const LocalTensorPtr& tensor, const Answer& answer) {
@@ -108,6 +124,11 @@ Status SimulatedRank::complain() {
     return member_.announce(StalledAnnouncement{{{name, 1'000'000}}, false, false}, true);
   }
   return {};
+}
+
+Status SimulatedRank::give_up() {
+  if (in_flight_.empty()) return {};
+  return member_.announce(GivenUpAnnouncement{Code::kDeadline, in_flight_.begin()->first}, true);
 }
 
 Status SimulatedRank::start_closing() {
@@ -203,6 +224,7 @@ bool HostsSimulation::act_control_node(std::int32_t h) {
 bool HostsSimulation::act_rank(std::int32_t r) {
   SimulatedRank& rank = at(r);
   if (rank.left()) return false;
+  if (rank.ended()) return leave(r);
   if (rank.closing()) {
     const auto left = rank.go_on_closing();
     if (!left.ok()) return try_to(left.status());
@@ -218,6 +240,7 @@ bool HostsSimulation::act_rank(std::int32_t r) {
   }
   if (chance(0.5)) return read_some(rank);
   if (chance(workload_.stalls)) return try_to(rank.complain());
+  if (workload_.gives_up > 0 && chance(workload_.gives_up)) return try_to(rank.give_up());
   return submit_some(r) || close_some(r);
 }
 
@@ -264,7 +287,7 @@ bool HostsSimulation::leave(std::int32_t r) {
     Host& host = hosts_.at(base::narrow<std::size_t>(h));
     if (!host.control_node->drained()) return false;
     host.gone = true;
-    network_.links(h).close();
+    if (!at(r).ended()) network_.links(h).close();  // those of a set stay open, with the job's
   }
   at(r).leave();
   return true;
@@ -323,7 +346,8 @@ void HostsSimulation::check_call(const Call& call) {
   for (const auto& rank : ranks_) {
     const auto found = rank->answers().find(call);
     const bool everywhere = first == nullptr || (first->batch == 0 && first->code == Code::kClosed);
-    if (found == rank->answers().end()) {
+    if (found == rank->answers().end() || found->second.code == Code::kDeadline) {
+      if (workload_.gives_up > 0 && (first == nullptr || first->batch == 0)) continue;
       // Only a rank that closes leaves a tensor out.
       if (workload_.may_close.empty()) problem(what + " is not answered on every rank");
       if (!everywhere) problem(what + " is not answered on every rank that it needs");

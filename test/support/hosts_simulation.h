@@ -41,6 +41,7 @@ struct HostsWorkload {
   std::set<std::int32_t> may_close;         // ranks that may close before all is submitted
   bool close_together = false;              // no rank closes before all have submitted all
   double stalls = 0;                        // how often a rank reports what it waits for
+  double gives_up = 0;                      // how often a rank gives up what it waits for
 };
 
 // A tensor and which time it was submitted.
@@ -71,6 +72,7 @@ class SimulatedRank final : private Member::Owner {
   // Finishes the next batch.
   void finish();
   base::Status complain();
+  base::Status give_up();
   base::Status start_closing();
   // Sends what a closing rank still has to send; returns true when it has left.
   base::Result<bool> go_on_closing();
@@ -81,6 +83,8 @@ class SimulatedRank final : private Member::Owner {
   // Tells whether a rank has left, so that this one can submit nothing any more.
   [[nodiscard]] bool shut() const { return shut_; }
   [[nodiscard]] bool left() const { return closing_ == Closing::kLeft; }
+  // All is over, because some rank has given up a tensor.
+  [[nodiscard]] bool ended() const { return ended_; }
   void leave();
   [[nodiscard]] bool may_submit(const std::string& name) const {
     return !closing() && !pushes() && !shut_ && !in_flight_.contains(name);
@@ -101,6 +105,7 @@ class SimulatedRank final : private Member::Owner {
   enum class Closing : std::uint8_t { kNo, kClosing, kForced, kLeft };
 
   base::Status check(const BatchDecision& batch) const;
+  void end_all();
   void end(const LocalTensorPtr& tensor, const Answer& answer);
   // ---- Member::Owner ----
   base::Status on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) override;
@@ -126,6 +131,8 @@ class SimulatedRank final : private Member::Owner {
   Closing closing_ = Closing::kNo;
   bool departed_ = false;
   bool shut_ = false;
+  std::optional<GivenUpDecision> given_up_;
+  bool ended_ = false;
 };
 
 // Thread safety: none.

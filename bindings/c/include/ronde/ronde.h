@@ -785,8 +785,9 @@ RONDE_API void ronde_work_release(ronde_work* work);
 /* Waits until nothing touches memory of the request any more, whatever the result, and releases the
  * work: for a caller that frees that memory next and cannot go on with an error, as destructors do.
  * A work that is not done within grace_ns nanoseconds, or one of the graces above, fails the job on
- * all ranks, with its name and place (one of a process set on one host that set alone), and then
- * this returns as soon as nothing touches the memory.
+ * all ranks, with its name and place, or the process set that it is of alone, and then this returns
+ * as soon as nothing touches the memory. (Where a set's batches pass over a transport, those that
+ * have been decided end first; a set that has not failed within 5 s fails the job.)
  * On a thread that may not drive the engine it sleeps until the work is done; in a forked child it
  * only releases. NULL is fine. Never fails. */
 RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -143,34 +146,106 @@ TEST(ProcessSetsEnd, FailTheJobByTheNumbersOfTheJob) {
   });
 }
 
+struct GivenUp {
+  std::vector<std::int32_t> leaders;  // of the job, which has three ranks
+  Ranks ranks;                        // of the set
+  int by = 0;                         // rank of the job
+};
+
+void give_up_one(const GivenUp& given, int rank, Engine& engine, std::atomic<bool>& given_up) {
+  const bool within = std::ranges::find(given.ranks, rank) != given.ranks.end();
+  const EnginePtr set = within ? set_of(engine, given.ranks, "tp") : nullptr;
+  const EnginePtr other = within ? set_of(engine, given.ranks, "other") : nullptr;
+  if (rank == given.by) {
+    const auto work = set->submit(barrier_of("alone"));
+    ASSERT_TRUE(work.ok());
+    set->settle(**work, base::Nanoseconds(0));
+    EXPECT_THAT((*work)->status.message(), HasSubstr("'alone'"));
+    given_up.store(true);
+  }
+  while (!given_up.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (set != nullptr) {
+    const Status later = finish(*set, barrier_of("later"));
+    EXPECT_EQ(later.code(), Code::kDeadline) << later.message();
+    EXPECT_THAT(later.message(), HasSubstr("process set 'tp'"));
+    const auto number = std::ranges::find(given.ranks, given.by) - given.ranks.begin();
+    EXPECT_THAT(later.message(), HasSubstr("was given up on rank " + std::to_string(number)));
+    EXPECT_EQ(later.rank(), given.by);
+    EXPECT_FALSE(set->close().ok());
+    const EnginePtr again = set_of(engine, given.ranks, "tp");
+    std::vector<float> data = filled(9'000, 1.0F);
+    EXPECT_TRUE(finish(*again, allreduce_of("again", data)).ok());
+    EXPECT_EQ(data[8'999], static_cast<float>(given.ranks.size()));
+    EXPECT_TRUE(finish(*other, barrier_of("goes on")).ok());
+  }
+  EXPECT_TRUE(finish(engine, barrier_of("all")).ok());
+}
+
 TEST(ProcessSetsEnd, WhoseWorkIsGivenUpFailAlone) {
-  testing::EngineOptions options;
-  options.shape = base::JobShape::one_host(3);
-  std::atomic<bool> given_up{false};
-  run_job(3, options, [&](int rank, Engine& engine) {
-    const EnginePtr set = rank == 0 ? nullptr : set_of(engine, {1, 2}, "tp");
-    const EnginePtr other = rank == 0 ? nullptr : set_of(engine, {1, 2}, "other");
-    if (rank == 1) {
-      const auto work = set->submit(barrier_of("alone"));
-      ASSERT_TRUE(work.ok());
-      set->settle(**work, base::Nanoseconds(0));
-      EXPECT_THAT((*work)->status.message(), HasSubstr("'alone'"));
-      given_up.store(true);
+  for (const GivenUp& given : std::vector<GivenUp>{{{0, 0, 0}, {1, 2}, 1},
+                                                   {{0, 1, 1}, {1, 2}, 2},
+                                                   {{0, 0, 2}, {1, 2}, 1},
+                                                   {{0, 1, 2}, {1, 2}, 2},
+                                                   {{0, 1, 1}, {0, 1, 2}, 2},
+                                                   {{0, 0, 2}, {0, 1, 2}, 1}}) {
+    testing::EngineOptions options;
+    options.shape = base::JobShape::of_leaders(given.leaders).value();
+    std::atomic<bool> given_up{false};
+    run_job(3, options,
+            [&](int rank, Engine& engine) { give_up_one(given, rank, engine, given_up); });
+  }
+}
+
+using Ended = std::array<bool, 4>;  // by tensor: it has a result
+
+// Submits what all ranks do, some of which is decided before `gives_up` has ended the set.
+Ended end_one(Engine& engine, int rank, bool gives_up, std::chrono::microseconds after) {
+  const EnginePtr set = set_of(engine, {0, 1, 2}, "tp");
+  Ended ended{};
+  std::vector<std::vector<float>> data(ended.size(), filled(10'000, static_cast<float>(rank)));
+  std::vector<base::Result<Engine::WorkPtr>> works;
+  for (std::vector<float>& one : data) {
+    works.push_back(set->submit(allreduce_of("x" + std::to_string(works.size()), one)));
+  }
+  if (gives_up) {
+    std::this_thread::sleep_for(after);
+    const auto alone = set->submit(barrier_of("alone")).value();
+    set->settle(*alone, base::Nanoseconds(0));
+    EXPECT_FALSE(alone->status.ok());
+  } else {
+    EXPECT_EQ(finish(*set, barrier_of("later")).code(), Code::kDeadline);
+  }
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const Status status = works[i].ok() ? set->wait(**works[i]) : works[i].status();
+    ended[i] = status.ok();
+    EXPECT_TRUE(status.ok() || status.code() == Code::kDeadline) << status.message();
+    if (status.ok()) {
+      EXPECT_EQ(data[i].back(), 3.0F);
     }
-    while (!given_up.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (set != nullptr) {
-      const Status later = finish(*set, barrier_of("later"));
-      EXPECT_EQ(later.code(), Code::kDeadline) << later.message();
-      EXPECT_THAT(later.message(), HasSubstr("process set 'tp'"));
-      EXPECT_THAT(later.message(), HasSubstr("was given up on rank 0"));
-      EXPECT_EQ(later.rank(), 1);
-      EXPECT_FALSE(set->close().ok());
-      const EnginePtr again = set_of(engine, {1, 2}, "tp");
-      EXPECT_TRUE(finish(*again, barrier_of("again")).ok());
-      EXPECT_TRUE(finish(*other, barrier_of("goes on")).ok());
+  }
+  set->close().ignore();
+  return ended;
+}
+
+TEST(ProcessSetsEnd, OverHostsWhoseWorkIsGivenUpEndAtOnePlaceOnAllRanks) {
+  constexpr int kRounds = 60;
+  testing::EngineOptions options;
+  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 2}).value();
+  options.environment = {"RONDE_BATCH_BYTES=1000"};
+  options.faults.max_delay = 40;
+  std::array<std::vector<Ended>, 3> ended;  // by rank and round
+  run_job(3, options, [&](int rank, Engine& engine) {
+    for (int round = 0; round < kRounds; ++round) {
+      // In the first round everything has a result by then.
+      const std::chrono::microseconds after(round == 0 ? 500'000 : 50 * round);
+      ended.at(static_cast<std::size_t>(rank))
+          .push_back(end_one(engine, rank, rank == round % 3, after));
     }
     EXPECT_TRUE(finish(engine, barrier_of("all")).ok());
   });
+  EXPECT_EQ(ended[0].front(), (Ended{true, true, true, true}));
+  EXPECT_EQ(ended[1], ended[0]);
+  EXPECT_EQ(ended[2], ended[0]);
 }
 
 TEST(ProcessSetsEnd, ForWhichTheTransportHasNoTagsAreRefusedUntilAnotherIsClosed) {

@@ -84,8 +84,12 @@ inline std::vector<std::int32_t> random_ranks(std::mt19937_64& random) {
   return ranks;
 }
 
+inline GivenUpAnnouncement random_given_up(std::mt19937_64& random) {
+  return {static_cast<base::Code>(draw(random, 1, 11)), random_text(random), random_text(random)};
+}
+
 inline Announcement random_announcement(std::mt19937_64& random) {
-  switch (draw(random, 0, 6)) {
+  switch (draw(random, 0, 7)) {
     case 0:
       return RequestAnnouncement{random_text(random), random_text(random), random_signature(random),
                                  StepNumber::of_word(random())};
@@ -109,6 +113,8 @@ inline Announcement random_announcement(std::mt19937_64& random) {
       return standing;
     }
     case 5:
+      return random_given_up(random);
+    case 6:
       return FrameAnnouncement{static_cast<std::int32_t>(draw(random, -1, 100)),
                                static_cast<std::int32_t>(draw(random, -1, 100)),
                                static_cast<std::int32_t>(draw(random, -1, 100)),
@@ -126,7 +132,7 @@ inline Announcement random_announcement(std::mt19937_64& random) {
 
 inline Decision random_decision(std::mt19937_64& random) {
   const auto entry = static_cast<std::int32_t>(draw(random, 0, 1 << 20));
-  switch (draw(random, 0, 9)) {
+  switch (draw(random, 0, 10)) {
     case 0:
       return BindDecision{entry, static_cast<std::uint32_t>(draw(random, 0, 0xFFFFFFFF)),
                           random_text(random), random_tensor(random)};
@@ -164,6 +170,9 @@ inline Decision random_decision(std::mt19937_64& random) {
     case 8:
       return FrameDecision{entry, entry, entry,
                            std::vector<std::byte>(random() % 20, std::byte{7})};
+    case 9:
+      return GivenUpDecision{static_cast<std::int32_t>(draw(random, -1, 100)),
+                             random_given_up(random)};
     default:
       return DepartedDecision{entry, StepNumber::of_word(random()), draw(random, 0, 1) == 0};
   }
