@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Process sets: engines inside that of the job.
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -177,6 +178,9 @@ Result<std::shared_ptr<Engine>> Engine::open_set(SetAnnouncement asked) {
   const auto opening = std::make_shared<SetOpening>();
   opening->name = asked.name;
   opening->ranks = asked.ranks;
+  opening->place = asked.place;
+  opening->begun = clock_->now();
+  agent_.threads().submitted();
   const auto here = on_host_of(job_->shape(), asked.ranks, rank_);
   if (maker_of(asked.name, here) == rank_) {
     const auto geometry = geometry_of_set(base::narrow<std::int32_t>(here.size()), config_);
@@ -209,6 +213,8 @@ Result<std::shared_ptr<Engine>> Engine::open_set(SetAnnouncement asked) {
 
 Status Engine::await_answer(SetOpening& opening, base::Nanoseconds deadline) {
   const Inside inside(waiting_threads_);
+  std::optional<Submitters::Waiting> waiting;  // not for a time of its own
+  if (deadline.count() == 0) waiting.emplace(agent_.threads());
   if (runner_.wait(opening.answered, verdict_deadline(deadline))) return opening.status;
   Status late =
       Status::error(Code::kDeadline, set_phrase(opening.name, opening.ranks) +

@@ -63,9 +63,10 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       over_transport_(execution_.transport() != nullptr),
       stalls_(context_, member_, failure_, control_.links()),
       threads_(hooks.threads_of_job),
-      standing_(
-          context_, member_, threads_, [this] { return execution_.idle() && !messages_.busy(); },
-          [this](StandingAnnouncement& standing) { return sets_stand(standing); }),
+      standing_(context_, member_, threads_,
+                [this] { return execution_.idle() && !messages_.busy(); },
+                {[this] { return openings_.oldest(); },
+                 [this](StandingAnnouncement& standing) { return sets_stand(standing); }}),
       messages_(context_, job.oversubscribed(),
                 {.allocate = std::move(hooks.allocate),
                  .send_far = [this](std::int32_t to, const Record& record,
@@ -176,6 +177,7 @@ bool RankAgent::sets_busy() const {
 
 // Whether what is in flight in the process sets of this rank stands still, and what it is.
 bool RankAgent::sets_stand(StandingAnnouncement& standing) {
+  openings_.add_to(standing);
   for (RankAgent* const set : sets_.all()) {
     if (set->failure_.failed()) continue;
     const std::string where = "process set '" + set->context_.set->name + "'";

@@ -26,7 +26,7 @@ void StandWatch::check() {
   const Instant now = context_.clock.now();
   if (now < next_look_) return;
   next_look_ = now + kPatience;
-  const Instant oldest = member_.table().oldest(1);
+  const Instant oldest = this->oldest();
   if (oldest == kNever || now - oldest >= kPatience) return look(now);
   // Nothing has waited for long. What was reported is over.
   next_look_ = std::min(next_look_, oldest + kPatience);
@@ -34,7 +34,7 @@ void StandWatch::check() {
 }
 
 Instant StandWatch::next() const {
-  const Instant oldest = member_.table().oldest(1);
+  const Instant oldest = this->oldest();
   if (oldest == kNever) return reported_ ? next_look_ : kNever;  // it waits in process sets
   return std::max(oldest + kPatience, next_look_);
 }
@@ -61,7 +61,7 @@ void StandWatch::look(Instant now) {
   moves_ = found.moves;
   const bool stands = found.still && (since_before || !member_.table().empty());
   StandingAnnouncement standing{.stands = true, .moves = found.moves, .batches = member_.batches()};
-  if (!stands || !sets_(standing) || !add_to(standing)) {
+  if (!stands || !sets_.add_to(standing) || !add_to(standing)) {
     if (!std::exchange(reported_, false)) return;
     return member_.announce(StandingAnnouncement{}, true).ignore();
   }

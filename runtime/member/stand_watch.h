@@ -3,6 +3,7 @@
 // not in a batch. Where every rank does so, nothing can go on (deadlock_watch.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -21,9 +22,13 @@ namespace ronde::runtime {
 // Thread safety: none; only the agent uses it.
 class StandWatch {
  public:
-  // idle: whether nothing is executed on this rank. sets: add_to() of the process sets of the job.
+  // idle: whether nothing is executed on this rank.
   using Idle = std::function<bool()>;
-  using Sets = std::function<bool(StandingAnnouncement& standing)>;
+  // Of a job: since when it has been opening a process set, and add_to() of its sets.
+  struct Sets {
+    std::function<base::Instant()> oldest;
+    std::function<bool(StandingAnnouncement& standing)> add_to;
+  };
   StandWatch(const RankContext& context, Member& member, const Submitters& threads, Idle idle,
              Sets sets)
       : context_(context),
@@ -41,6 +46,9 @@ class StandWatch {
 
  private:
   void look(base::Instant now);
+  [[nodiscard]] base::Instant oldest() const {
+    return std::min(member_.table().oldest(1), sets_.oldest());
+  }
 
   const RankContext& context_;
   Member& member_;

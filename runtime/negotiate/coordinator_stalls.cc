@@ -99,7 +99,8 @@ Status Coordinator::report_stalls() {
 // All ranks wait, and nobody can end it: there is one text for all of them, first as a warning.
 Status Coordinator::report_deadlock() {
   if (!deadlock_.may_be()) return {};
-  const auto found = deadlock_.judge(negotiator_.batches(), negotiator_.has_ready(), clock_.now());
+  const auto found = deadlock_.judge(negotiator_.batches() + sets_.decided(),
+                                     negotiator_.has_ready(), clock_.now());
   if (!found) return {};
   const std::string grace = "RONDE_DEADLOCK_GRACE_SECONDS";
   if (!found->fails) {

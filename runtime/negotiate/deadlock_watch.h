@@ -38,8 +38,9 @@ class DeadlockWatch {
     bool fails = false;  // the grace is over; otherwise it begins
     std::string text;
   };
-  // Something new about a deadlock. batches: how many have been decided; a rank that did not know
-  // of the last one is about to go on. can_go_on: something is ready on all ranks.
+  // Something new about a deadlock. batches: how many have been decided, and answers about process
+  // sets; a rank that did not know of the last one is about to go on. can_go_on: something is ready
+  // on all ranks.
   std::optional<Finding> judge(std::uint64_t batches, bool can_go_on, base::Instant now);
   // When judge() is due; kNever: after the next report.
   [[nodiscard]] base::Instant next() const;

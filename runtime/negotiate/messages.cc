@@ -157,6 +157,12 @@ void fields(auto& f, base::Is<Decision> auto& decision) {
   f.one_of(decision, 16, "an unknown kind of decision");
 }
 
+bool is_about_sets(const Decision& decision) {
+  return std::holds_alternative<SetDecision>(decision) ||
+         std::holds_alternative<SetRefusedDecision>(decision) ||
+         std::holds_alternative<SetEndedDecision>(decision);
+}
+
 bool is_frame(std::span<const std::byte> announcement) {
   static const auto kKind =
       std::byte(kFirstAnnouncement + Announcement(FrameAnnouncement{}).index());

@@ -106,7 +106,7 @@ struct StandingSet {
 struct StandingAnnouncement {
   bool stands = false;
   std::uint64_t moves = 0;                // what the threads have done so far (member/submitters.h)
-  std::uint64_t batches = 0;              // how many this rank has received
+  std::uint64_t batches = 0;              // how many this rank has received, and answers about sets
   std::vector<StandingTensor> tensors{};  // the oldest of each kind, those of process sets first
   std::int64_t more = 0;
   std::vector<StandingSet> sets{};
@@ -212,6 +212,9 @@ using Decision =
     std::variant<BindDecision, EvictDecision, ErrorDecision, NoticeDecision, BatchDecision,
                  DepartedDecision, CloseDecision, JoinedDecision, SetDecision, SetRefusedDecision,
                  SetEndedDecision, FrameDecision, GivenUpDecision>;
+
+// Whether process sets are opened, refused or ended by this.
+[[nodiscard]] bool is_about_sets(const Decision& decision);
 
 // Encoding never fails. Decoding accepts exactly what encoding makes: for anything else it returns
 // an error (kInternal) that names the byte, and uses no more memory than the message is long.

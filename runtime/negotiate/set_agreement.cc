@@ -56,14 +56,19 @@ std::string phrase_within_set(const std::string& name, const Ranks& ranks) {
          (own.size() == 1 ? " is " : " are ") + base::ranks_phrase(ranks) + " of the job)";
 }
 
+void SetAgreement::decide(Decision decision) {
+  if (is_about_sets(decision)) ++decided_;
+  decisions_.push_back(std::move(decision));
+}
+
 void SetAgreement::on_announcement(std::int32_t rank, SetAnnouncement set, Instant now) {
   if (const char* const trouble = trouble_of(set.ranks, rank, shape_.ranks())) {
-    decisions_.emplace_back(SetRefusedDecision{set.name,
-                                               {rank},
-                                               Code::kInternal,
-                                               "process set '" + set.name + "': " + trouble,
-                                               set.place,
-                                               rank});
+    decide(SetRefusedDecision{set.name,
+                              {rank},
+                              Code::kInternal,
+                              "process set '" + set.name + "': " + trouble,
+                              set.place,
+                              rank});
     return;
   }
   if (refuse_late(rank, set.name) || disagrees(rank, set)) return;
@@ -94,7 +99,7 @@ bool SetAgreement::refuse_late(std::int32_t rank, const std::string& name) {
   const auto known = refused_.find(name);
   if (known == refused_.end() || known->second.owed.erase(rank) == 0) return false;
   known->second.why.told = {rank};
-  decisions_.emplace_back(known->second.why);
+  decide(known->second.why);
   if (known->second.owed.empty()) refused_.erase(known);
   return true;
 }
@@ -120,7 +125,7 @@ bool SetAgreement::disagrees(std::int32_t rank, const SetAnnouncement& set) {
                  before.place,
                  rank};
   refused.why.told.push_back(rank);
-  decisions_.emplace_back(refused.why);
+  decide(refused.why);
   for (const Ranks* ranks : {&other->first.second, &set.ranks}) {
     refused.owed.insert(ranks->begin(), ranks->end());
   }
@@ -140,7 +145,7 @@ void SetAgreement::refuse(Pendings::iterator pending, Code code, const std::stri
       pending->second.asked.begin()->second.place,
       rank};
   for (const auto& [asker, asked] : pending->second.asked) why.told.push_back(asker);
-  decisions_.emplace_back(std::move(why));
+  decide(std::move(why));
   pendings_.erase(pending);
 }
 
@@ -168,7 +173,7 @@ void SetAgreement::open(Pendings::iterator pending) {
     return refuse(pending, Code::kUnsupported,
                   std::to_string(kMostSets) + " process sets of this job are open: close some", -1);
   }
-  decisions_.emplace_back(SetDecision{number, pending->first.first, ranks, std::move(memory)});
+  decide(SetDecision{number, pending->first.first, ranks, std::move(memory)});
   open_[number].ranks = {ranks.begin(), ranks.end()};
   pendings_.erase(pending);
 }
@@ -199,7 +204,7 @@ void SetAgreement::on_ended(std::int32_t rank, std::int32_t number) {
   set->second.ranks.erase(rank);
   if (!set->second.ranks.empty()) return;
   open_.erase(set);
-  decisions_.emplace_back(SetEndedDecision{number});
+  decide(SetEndedDecision{number});
 }
 
 void SetAgreement::on_closing(std::int32_t rank) {
@@ -234,9 +239,9 @@ void SetAgreement::check(Instant now) {
                  deadline_text(pending->second.own_deadline),
              missing.front());
     } else if (!std::exchange(pending->second.reported, true)) {
-      decisions_.emplace_back(NoticeDecision{
-          set_phrase(pending->first.first, pending->first.second) + " has waited " +
-          base::seconds_text(waited) + " for " + base::ranks_phrase(missing) + " to open it"});
+      decide(NoticeDecision{set_phrase(pending->first.first, pending->first.second) +
+                            " has waited " + base::seconds_text(waited) + " for " +
+                            base::ranks_phrase(missing) + " to open it"});
     }
   }
 }

@@ -52,6 +52,8 @@ class SetAgreement {
 
   // What was decided since the last call.
   [[nodiscard]] std::vector<Decision> take_decisions() { return std::exchange(decisions_, {}); }
+  // How many decisions there have been about sets, those that nobody has taken too.
+  [[nodiscard]] std::uint64_t decided() const { return decided_; }
 
  private:
   using Ranks = std::vector<std::int32_t>;
@@ -91,7 +93,10 @@ class SetAgreement {
   std::map<std::string, Refused> refused_;  // by name
   std::map<std::int32_t, Open> open_;       // by number
   std::set<std::int32_t> left_;
+  void decide(Decision decision);
+
   std::vector<Decision> decisions_;
+  std::uint64_t decided_ = 0;
 };
 
 }  // namespace ronde::runtime

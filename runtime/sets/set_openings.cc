@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "runtime/negotiate/deadlock_watch.h"
+
 namespace ronde::runtime {
 
 using base::Code;
@@ -40,6 +42,31 @@ void SetOpenings::keep(std::int32_t number, std::unique_ptr<SetMemory> memory) {
   memory_.emplace(number, std::move(memory));
 }
 
+base::Instant SetOpenings::oldest() const {
+  base::Instant oldest = base::kNever;
+  const MutexLock lock(mutex_);
+  for (const auto& [name, opening] : opening_) oldest = std::min(oldest, opening->begun);
+  return oldest;
+}
+
+void SetOpenings::add_to(StandingAnnouncement& standing) const {
+  const MutexLock lock(mutex_);
+  standing.batches += decisions_;
+  for (const auto& [name, opening] : opening_) {
+    if (standing.tensors.size() == kMostTensorsStanding) {
+      ++standing.more;
+      continue;
+    }
+    const std::string gap = opening->place.empty() ? "" : ", ";
+    standing.tensors.push_back({name, "a process set that opens" + gap + opening->place});
+  }
+}
+
+void SetOpenings::count() {
+  const MutexLock lock(mutex_);
+  ++decisions_;
+}
+
 SetOpeningPtr SetOpenings::take(const std::string& name) {
   const MutexLock lock(mutex_);
   const auto found = opening_.find(name);
@@ -51,6 +78,7 @@ SetOpeningPtr SetOpenings::take(const std::string& name) {
 
 bool SetOpenings::on_decision(const Decision& decision, std::int32_t rank,
                               const Complete& complete) {
+  if (is_about_sets(decision)) count();
   if (const auto* open = std::get_if<SetDecision>(&decision)) {
     if (std::find(open->ranks.begin(), open->ranks.end(), rank) != open->ranks.end()) {
       on_open(*open, complete);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "runtime/drive/agent.h"
@@ -23,7 +24,9 @@ namespace ronde::runtime {
 // `answered`.
 struct SetOpening {
   std::string name;
-  std::vector<std::int32_t> ranks;    // of the job
+  std::vector<std::int32_t> ranks;  // of the job
+  std::string place;                // "file:line" of the caller; may be empty
+  base::Instant begun{};
   std::unique_ptr<SetMemory> memory;  // on the rank that has made it on this host
   Completion answered;
   base::Status status;
@@ -45,6 +48,11 @@ class SetOpenings {
   // This rank has closed it, or will not open it after all: the name is free.
   void ended(const std::string& name);
 
+  // Since when a set has been opening; kNever: none is.
+  [[nodiscard]] base::Instant oldest() const;
+  // Adds those that are opening, and how many decisions about sets have come.
+  void add_to(StandingAnnouncement& standing) const;
+
   // More memory of the set of that number.
   void keep(std::int32_t number, std::unique_ptr<SetMemory> memory);
 
@@ -54,11 +62,13 @@ class SetOpenings {
   void shut(const base::Status& why, const Complete& complete);
 
  private:
+  void count();
   void on_open(const SetDecision& decision, const Complete& complete);
   void on_refused(const SetRefusedDecision& refused, std::int32_t rank, const Complete& complete);
   SetOpeningPtr take(const std::string& name);
 
-  base::Mutex mutex_;
+  mutable base::Mutex mutex_;
+  std::uint64_t decisions_ RONDE_GUARDED_BY(mutex_) = 0;
   base::Status shut_ RONDE_GUARDED_BY(mutex_);
   std::set<std::string> names_ RONDE_GUARDED_BY(mutex_);
   std::map<std::string, SetOpeningPtr> opening_ RONDE_GUARDED_BY(mutex_);

@@ -113,6 +113,38 @@ TEST(Deadlocks, OfCallsThatCrossInTheJobAndInSetsOverHostsAreFound) {
   said_by(with_grace("1", {0, 0, 2, 3}), 4, cross_in_sets);
 }
 
+// Two ranks open two sets, each another one first; two more wait in the job.
+void cross_openings(int rank, Engine& engine) {
+  const std::vector<std::int32_t> both{engine.size() - 2, engine.size() - 1};
+  base::Status failed;
+  if (rank < both.front()) {
+    failed = wait_for_one(engine, "all", "three.cc:33");
+  } else {
+    EXPECT_TRUE(engine.subset(both, "whole").ok());
+    failed = rank == both.front() ? engine.subset(both, "a", "one.cc:11").status()
+                                  : engine.subset(both, "b", "two.cc:22").status();
+  }
+  EXPECT_EQ(failed.code(), base::Code::kDeadline);
+  EXPECT_THAT(failed.message(),
+              AllOf(HasSubstr("deadlock: all ranks stand still"),
+                    HasSubstr(" waits for 'a' (a process set that opens, one.cc:11)"),
+                    HasSubstr(" waits for 'b' (a process set that opens, two.cc:22)")));
+}
+
+TEST(Deadlocks, OfSetsThatAreOpenedInOtherOrdersAreFound) {
+  said_by(with_grace("1", {0, 0, 2, 3}), 4, cross_openings);
+}
+
+// The thread that opens the set has a time of its own, after which it may do something else.
+TEST(Deadlocks, OpeningASetWithATimeIsNone) {
+  const std::string said = said_by(with_grace("0.2", {0, 0}), 2, [](int rank, Engine& engine) {
+    const auto other = engine.subset({0, 1}, "only " + std::to_string(rank), "", seconds(3));
+    EXPECT_EQ(other.status().code(), base::Code::kDeadline);
+    EXPECT_TRUE(wait_for_one(engine, "both").ok());
+  });
+  EXPECT_THAT(said, Not(HasSubstr("deadlock")));
+}
+
 // On each rank a thread for metrics waits for what the other rank submits after 10 s of computing,
 // twice the grace.
 TEST(Deadlocks, AThreadThatComputesKeepsTheJobAlive) {

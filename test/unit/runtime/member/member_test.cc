@@ -104,8 +104,11 @@ class MemberTest : public ::testing::Test {
   OneMember first{boards[0], shape, 0};
   OneMember second{boards[1], shape, 1};
   Submitters threads;
-  StandWatch standing{first.context, first.member, threads, [] { return true; },
-                      [](auto&) { return true; }};
+  StandWatch standing{first.context,
+                      first.member,
+                      threads,
+                      [] { return true; },
+                      {[] { return base::kNever; }, [](auto&) { return true; }}};
 };
 
 Decision bind_of(const std::string& name) {

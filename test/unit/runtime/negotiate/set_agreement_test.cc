@@ -58,6 +58,7 @@ TEST_F(SetAgreementTest, ASetIsOpenWhenAllOfItsRanksHaveAsked) {
   EXPECT_EQ(decided<SetDecision>().number, 2);
   agreement_.on_ended(3, 1);
   EXPECT_EQ(decided<SetEndedDecision>().number, 1);
+  EXPECT_EQ(agreement_.decided(), 3U);
   ask(2, {2}, 5, "third");
   EXPECT_EQ(decided<SetDecision>().number, 1);
 }
@@ -85,6 +86,7 @@ TEST_F(SetAgreementTest, WhatIsLateIsReportedOnceAndThenRefused) {
   agreement_.check(now_ + seconds(31));
   EXPECT_THAT(decided<NoticeDecision>().text, HasSubstr("'tp' of ranks 0-1 has waited 31 s for "
                                                         "rank 1 to open it"));
+  EXPECT_EQ(agreement_.decided(), 0U);  // a notice answers nobody
   EXPECT_EQ(agreement_.due(), now_ + seconds(100));
   agreement_.check(now_ + seconds(99));
   EXPECT_TRUE(agreement_.take_decisions().empty());
