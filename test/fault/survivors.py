@@ -5,10 +5,11 @@ Every survivor must fail on its own: soon, with the dead rank's number, host and
 its out-of-place calls intact and its memory its own again; it must end by itself with the code of its
 choice and without another call of MPI, and nothing may be left of the job.
 
-usage: survivors.py MPIRUN WORKER ALGORITHM BYTES RANKS:VICTIM[:joined|:sets]...
+usage: survivors.py MPIRUN WORKER ALGORITHM BYTES RANKS:VICTIM[:joined|:sets|:blocked]...
 BYTES may be a list of sizes with commas: vectors that are in flight together. ALGORITHM "prepared" runs
 prepared operations, by whatever way they take. joined: the rank has joined when it is killed.
-sets: each half of the ranks is a process set.
+sets: each half of the ranks is a process set. blocked: a rank of the other half stands in its program, so that its set
+waits for it, while the victim's goes on.
 """
 import random
 import socket
@@ -22,6 +23,7 @@ from job import late
 LIMIT = 60.0
 START = 120.0
 EXIT_FAILED_JOB = 3
+BLOCKS_AT, ITERATIONS_BESIDE = 4, 300  # as in worker.cc
 
 
 def check_survivor(job, rank, victim, culprit, struck):
@@ -44,9 +46,18 @@ def check_survivor(job, rank, victim, culprit, struck):
     return seconds
 
 
+def check_blocked(job, ranks, victim):
+    """The set of the rank that stood came no further, and the other one did not wait for it."""
+    for rank in set(range(ranks)) - {victim}:
+        done, beside = int(job.verdict(rank)["iterations"]), (rank < ranks // 2) == (victim < ranks // 2)
+        # Between the strike and its notice the rank that stood may have gone on.
+        right = done > ITERATIONS_BESIDE if beside else BLOCKS_AT <= done < ITERATIONS_BESIDE
+        job.expect(right, f"rank {rank} did {done} iterations")
+
+
 def kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place, how):
     before = jobs.shared_memory()
-    prepared = int(algorithm == "prepared")
+    prepared, blocked = int(algorithm == "prepared"), how == "blocked"
     large = max(map(int, size.split(","))) > 1 << 20
     # The delay hits the middle of a long collective, or any place in a stream of short ones.
     after = random.uniform(0, 0.008 if large else 0.0005)
@@ -54,14 +65,17 @@ def kill_one(mpirun, worker, algorithm, size, ranks, victim, in_place, how):
           f"{after * 1e3:.2f} ms into its collective: ", end="", flush=True)
     job = jobs.WorkerJob(mpirun, worker, ranks, recovery=True,
                          environment={"RONDE_ALGORITHM": "auto" if prepared else algorithm},
-                         bytes=size, in_place=in_place, prepared=prepared, victim=victim, at=4, after=after,
-                         joins=int(how == "joined"), sets=int(how == "sets"))
+                         bytes=size, in_place=in_place, prepared=prepared, victim=victim, at=0 if blocked else 4, after=after,
+                         joins=int(how == "joined"), sets=int(blocked or how == "sets"),
+                         blocked=(0 if victim >= ranks // 2 else ranks - 1) if blocked else -1)
     struck = job.wait_until(job.struck, START, "the kill")
     job.end(LIMIT + max(0.0, struck - time.monotonic()), "a survivor hangs")
     ended = time.monotonic()
     culprit = f"rank {victim} (host {socket.gethostname()}, pid {job.pid(victim)}) died"
     seconds = [check_survivor(job, rank, victim, culprit, struck)
                for rank in range(ranks) if rank != victim]
+    if blocked:
+        check_blocked(job, ranks, victim)
     job.expect(job.verdict(victim) is None, "the victim lived on")
     left = job.leftovers()
     job.expect(not left, f"processes are left: {left}")

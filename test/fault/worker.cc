@@ -7,8 +7,11 @@
 //
 // usage: worker folder=DIR [bytes=N,N,...] [iterations=N] [in_place=0|1] [prepared=0|1] [seed=N]
 //               [sets=0|1] [victim=RANK at=ITERATION after=SECONDS signal=N [joins=0|1]]
+//               [blocked=RANK]
 // sets: the lower and the upper half of the ranks are process sets, each with iterations of its
 // own. joins: the victim has joined when it strikes, and the others' iterations go on without it.
+// blocked: this rank, of the set without the victim, stands in its program from an iteration on
+// until the victim strikes, which that one does many iterations later, of its own set (at=0).
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <ronde/ronde.hpp>
@@ -39,6 +43,10 @@ using ronde::testing::write_file;
 
 constexpr int kExitFailedJob = 3;  // a survivor's exit code
 
+// When a rank stands in its program, and how many iterations the other set does beside it.
+constexpr std::uint64_t kBlocksAt = 4;
+constexpr std::uint64_t kIterationsBeside = 300;
+
 struct Settings {
   std::string folder;
   std::vector<std::size_t> bytes{8};  // the sizes of an iteration's vectors, submitted together
@@ -52,6 +60,7 @@ struct Settings {
   int signal = SIGKILL;
   bool joins = false;
   bool sets = false;
+  int blocked = -1;
 
   [[nodiscard]] bool without_victim(std::uint64_t iteration) const {
     return joins && iteration >= at;
@@ -81,6 +90,7 @@ Settings parse(int argc, char** argv) {
        {"after", [&](Value value) { settings.after = std::stod(value); }},
        {"joins", [&](Value value) { settings.joins = value == "1"; }},
        {"sets", [&](Value value) { settings.sets = value == "1"; }},
+       {"blocked", [&](Value value) { settings.blocked = std::stoi(value); }},
        {"signal", [&](Value value) { settings.signal = std::stoi(value); }}});
   if (settings.folder.empty()) throw std::invalid_argument("worker: folder=DIR is missing");
   return settings;
@@ -212,6 +222,24 @@ void report_calls_at_exit() {
   write_file(std::string(folder) + "/rank-" + rank + ".calls", take_mpi_calls() + "\n");
 }
 
+// The others of its set wait for it meanwhile.
+void stand(const Settings& settings) {
+  write_file(settings.folder + "/blocked", "");
+  const auto longest = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!std::filesystem::exists(settings.folder + "/struck") &&
+         std::chrono::steady_clock::now() < longest) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void block(Settings& settings, int rank, std::uint64_t iteration) {
+  if (rank == settings.blocked && iteration == kBlocksAt) stand(settings);
+  if (rank == settings.victim && settings.at == 0 &&
+      std::filesystem::exists(settings.folder + "/blocked")) {
+    settings.at = iteration + kIterationsBeside;
+  }
+}
+
 // One step of a training job, more or less; `rank` is that of the job.
 void iterate(const Settings& settings, ronde::Engine& engine, int rank,
              std::vector<Tensor>& tensors, std::uint64_t iteration) {
@@ -280,7 +308,7 @@ std::string verdict_of(ronde::Engine& engine, std::vector<Tensor>& tensors, int 
   return verdict.str();
 }
 
-int run(const Settings& settings) {
+int run(Settings settings) {
   std::vector<Tensor> tensors;  // outlive the engine
   for (std::size_t i = 0; i < settings.bytes.size(); ++i) tensors.emplace_back(settings, i);
   ronde::Engine engine;
@@ -298,7 +326,9 @@ int run(const Settings& settings) {
     }
     while (settings.iterations == 0 || iteration < settings.iterations) {
       const std::int64_t began = now_ns();
-      iterate(settings, where, rank, tensors, ++iteration);
+      ++iteration;
+      if (settings.blocked >= 0) block(settings, rank, iteration);
+      iterate(settings, where, rank, tensors, iteration);
       longest = std::max(longest, now_ns() - began);
     }
     engine.close();
