@@ -179,12 +179,17 @@ class AgentRole : private RoleWords {
     }
   }
 
-  // Looks once if the role is free, and returns whether `completion` is done. Never sleeps.
+  // Looks once if the role is free, instead of the wait() that disarm() and post() promise: where
+  // another thread holds it, that one looks and arms before it leaves. Never sleeps.
+  void help() {
+    if (!take()) return;
+    look();
+    leave();
+  }
+
+  // The same for a caller that asks whether `completion` is done.
   bool poll(Completion& completion) {
-    if (!done(completion) && take()) {
-      look();
-      leave();
-    }
+    if (!done(completion)) help();
     return done(completion);
   }
 

@@ -362,6 +362,8 @@ void AgentRunner::notify(bool wake_background) {
   }
 }
 
+void AgentRunner::help() { state_->role.help(); }
+
 bool AgentRunner::wait(Completion& completion, base::Instant deadline) {
   if (state_->caller_driven) return state_->wait_alone(completion, deadline);
   return state_->role.wait(completion, deadline);

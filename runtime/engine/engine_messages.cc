@@ -26,7 +26,13 @@ Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, Beg
   const Inside inside(submitting_threads_);
   agent_.threads().submitted();
   Messages& messages = agent_.messages();
+  // The leader of a host writes to the link itself, in the thread that sends.
+  const bool leads = (within_ ? within_->job->local_rank_ : local_rank_) == kLeader;
+  const bool helps =
+      begin == &Messages::send && leads && messages.may_be_far(request.rank) && is_driver();
+  if (helps) runner_.will_wait();
   auto work = std::invoke(begin, messages, request);
+  if (helps) runner_.help();
   // A channel that nobody can read any more is the end of the job.
   if (!work.ok() && work.status().code() == Code::kInternal) {
     agent_.failure().fail(work.status(), rank_);

@@ -82,6 +82,7 @@ Messages::WorkPtr Messages::work_of(const MessageRequest& request, bool sends) c
   auto work = std::make_shared<Work>();
   work->name = "a message";
   work->of_message = true;
+  work->may_be_far = may_be_far(request.rank);
   if (context_.timeline == nullptr || !context_.timeline->on()) return work;
   work->message_target = sends ? request.rank : -1;
   work->message_tag = request.tag;
@@ -129,8 +130,8 @@ void Messages::want_nothing() {
 bool Messages::attend(Work& work, bool spins) {
   Status looked;
   Idle idle(context_.config.spin, {}, false);
-  while (looked.ok() && !work.completion.done() && spins && !oversubscribed_ && !moving() &&
-         idle.again(false)) {
+  spins = spins && !oversubscribed_ && !work.may_be_far;
+  while (looked.ok() && !work.completion.done() && spins && !moving() && idle.again(false)) {
     looked = look();
   }
   if (work.completion.done()) return true;

@@ -61,6 +61,13 @@ class Messages {
   base::Result<WorkPtr> send(const MessageRequest& request);
   base::Result<WorkPtr> receive(const MessageRequest& request);
 
+  // Whether that is a rank of another host, or any rank where there is one: then the agent alone
+  // brings what comes from it.
+  [[nodiscard]] bool may_be_far(std::int32_t rank) const {
+    return context_.shape.hosts() > 1 &&
+           (rank < 0 || (rank < context_.shape.ranks() && is_far(rank)));
+  }
+
   // For a thread that waits for a message: looks for it, which needs no agent, and, if it spins, as
   // long as the settings say. From then on this rank is rung for it. Returns whether it is done.
   bool attend(Work& work, bool spins);

@@ -76,6 +76,7 @@ struct Work {
   // where it is nullptr, wait for the completion.
   bool of_device = false;
   bool of_message = false;  // between two ranks: whoever waits looks for it, beside the agent
+  bool may_be_far = false;  // of a message that comes from another host, or goes there
   Completion issued;
   collectives::DeviceWorkPtr on_device;
   base::Status status;

@@ -99,8 +99,9 @@ void Model::submitter(ModelThread& thread) const {
   for (std::size_t i = 0; i < scenario.submissions.size(); ++i) {
     thread.checkpoint(static_cast<Value>(kSubmitted + i));
     const RoleScenario::Submission& each = scenario.submissions[i];
-    ModelEnv(thread, world, scenario, -1, mutant)
-        .submit(base::narrow<std::size_t>(each.work), each.defers);
+    ModelEnv env(thread, world, scenario, -1, mutant);
+    const auto work = base::narrow<std::size_t>(each.work);
+    each.helps ? env.submit_and_help(work) : env.submit(work, each.defers);
   }
 }
 

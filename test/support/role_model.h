@@ -43,6 +43,7 @@ enum class Mutant {
   kLeaverForgets,   // a leaver's last look does something, and the leaver wakes no thread to go on
   kForgottenRing,   // a later submission does not pay the ring that an earlier one owes
   kNoTimer,         // the background thread publishes a short sleep and sleeps until it is woken
+  kForgetsToHelp,   // a thread disarms the bell, and neither looks nor waits
   kBlindDefer,      // a thread defers its ring however long the background thread sleeps
   kOwedFirst,       // the ring is owed before the bell is disarmed
   kLateDisarm,      // the bell is disarmed after the background thread's sleep has been read
@@ -79,6 +80,7 @@ struct RoleScenario {
   struct Submission {
     int work;
     bool defers;
+    bool helps = false;  // instead: disarms, rings and looks by itself
   };
   std::vector<Submission> submissions;
   // Without it the end of the background thread's short sleep rescues no thread.
@@ -306,6 +308,8 @@ class ModelEnv : private runtime::RoleWords {
   void sleep_background(Time until);
   // Submits a work of this process: its data, where they are not a peer's, with or without a ring.
   void submit(std::size_t work, bool deferring);
+  // The same for a thread that looks once by itself and does not wait.
+  void submit_and_help(std::size_t work);
 
   ModelEnv* mutex = this;  // the argument of Lock's constructor
 

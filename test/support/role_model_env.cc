@@ -281,6 +281,17 @@ void ModelEnv::sleep_background(Time until) {
   if (mutant_ != Mutant::kQuietEvent) ToyRole(*this).post();
 }
 
+// As Engine::begin_message() does it.
+void ModelEnv::submit_and_help(std::size_t work) {
+  ToyRole role(*this);
+  role.disarm();
+  if (scenario_.works[work] == Source::kPost) {
+    thread_.store_later(world_.data[work], 1);
+    ring();
+  }
+  if (mutant_ != Mutant::kForgetsToHelp) role.help();
+}
+
 // As Engine::submit() does it.
 void ModelEnv::submit(std::size_t work, bool deferring) {
   ToyRole role(*this);

@@ -120,6 +120,13 @@ RoleScenario deferred_then_rung() {
   return without_timer(
       submits("DeferredThenRung", {Source::kPost, Source::kRing}, {{0, true}, {1, false}}));
 }
+RoleScenario one_helps() {
+  return without_timer(submits("OneHelps", {Source::kPost}, {{0, false, true}}));
+}
+RoleScenario helps_beside_waiter() {
+  return without_timer(submits("HelpsBesideWaiter", {Source::kPost, Source::kRing},
+                               {{0, false, true}}, {{1, false}}));
+}
 RoleScenario deferred_beside_waiter() {
   return submits("DeferredBesideWaiter", {Source::kRing}, {{0, true}}, {{0, false}});
 }
@@ -139,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
                                                      {{0, false}}))),
                     defers_and_waits("DefersAndWaits", {Source::kPost}),
                     sleeps_at_once(defers_and_waits("DefersAndWaitsForARing", {Source::kRing})),
-                    one_deferred(), deferred_and_rung(), deferred_then_plain(),
+                    one_deferred(), deferred_and_rung(), deferred_then_plain(), one_helps(),
                     deferred_then_rung(),
                     world("TwoPosts", {Source::kPost, Source::kPost}, {{0, false}, {1, false}}),
                     world("TwoOfOneWork", {Source::kRing}, {{0, false}, {0, false}}),
@@ -151,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     DISABLED_LargeWorlds, EveryInterleaving,
     testing::Values(
-        counter_dropped(), deferred_beside_waiter(),
+        counter_dropped(), deferred_beside_waiter(), helps_beside_waiter(),
         defers_and_waits("DefersAndWaitsForARingWatching", {Source::kRing}),
         world("TwoOfOneCounter", {Source::kCounter}, {{0, true}, {0, false}}),
         world("MessageAndPost", {Source::kMessage, Source::kPost}, {{0, true}, {1, false}}),
@@ -213,6 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"ForgetsLeft", Mutant::kForgetsLeft, two_at_once()},
                     Broken{"NoTimer", Mutant::kNoTimer, one_deferred()},
                     Broken{"NoTimerForAPeer", Mutant::kNoTimer, deferred_and_rung()},
+                    Broken{"ForgetsToHelp", Mutant::kForgetsToHelp, one_helps()},
                     Broken{"BlindDefer", Mutant::kBlindDefer, one_deferred()},
                     Broken{"LateDisarm", Mutant::kLateDisarm, deferred_and_rung()},
                     Broken{"OwedFirst", Mutant::kOwedFirst, deferred_then_rung()}),

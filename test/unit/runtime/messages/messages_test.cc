@@ -100,6 +100,26 @@ void there_and_back(int rank, Engine& engine) {
   }
 }
 
+// So the thread of a leader that sends, or waits, wakes no other one in its process.
+TEST(Messages, OfALeaderGoToAnotherHostInTheThreadThatSends) {
+  ronde::testing::run_job(2, on_hosts(2, 2), [](int rank, Engine& engine) {
+    constexpr int kMessages = 100;
+    std::vector<float> data = values(2, 1);
+    std::this_thread::sleep_for(milliseconds(100));  // until the background thread sleeps
+    const std::uint64_t before = engine.statistics().background_wakes;
+    for (int i = 0; i < kMessages && rank == 0; ++i) {
+      ASSERT_TRUE(engine.send(message_with(1, 5, data)).ok());
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+    if (rank == 0) {
+      EXPECT_LT(engine.statistics().background_wakes - before, kMessages / 4U);
+    }
+    for (int i = 0; i < kMessages && rank == 1; ++i) {
+      ASSERT_TRUE(receive(engine, 0, 5, data).ok());
+    }
+  });
+}
+
 TEST(Messages, GoThereAndBackInEverySize) { run_on_all(2, there_and_back); }
 
 // By the numbers of the set, beside the same numbers and tags of the job. Sets open and close again
