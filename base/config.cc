@@ -86,7 +86,7 @@ constexpr auto kSettings = std::to_array<Setting>({
     {"RONDE_PROCESS_SETS", &Config::process_sets, "", "", 0, 0, false,
      "process sets that are opened with the engine, as in tp=0,2;dp=1,3: names and ranks; the "
      "program takes them by name and ranks"},
-    {"RONDE_CHECK", &Config::check, "off", "off memory finite replicas", 0, 0, false,
+    {"RONDE_CHECK", &Config::check, "off", "off memory finite replicas", 0, 0, true,
      "memory refuses tensors in flight that overlap, if one is written; it takes time for each "
      "tensor in flight; finite fails, on all ranks, a tensor in host memory to be reduced with a "
      "nan or inf in it, and names rank and element; replicas makes the training core compare the "

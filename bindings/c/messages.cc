@@ -28,6 +28,7 @@ ronde_message defaults_of<ronde_message>() {
 using ronde::base::Code;
 using ronde::base::Result;
 using ronde::base::Status;
+using ronde::bindings::deadline_of;
 using ronde::bindings::guarded;
 using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
@@ -37,7 +38,7 @@ using ronde::runtime::MessageRequest;
 
 static_assert(RONDE_ANY_RANK == MessageRequest::kAnyRank);
 // There is no padding at the end: a younger field would hide in it, in a struct of the same size.
-static_assert(sizeof(ronde_message) == offsetof(ronde_message, flags) + sizeof(uint64_t));
+static_assert(sizeof(ronde_message) == offsetof(ronde_message, deadline_ns) + sizeof(int64_t));
 
 namespace {
 
@@ -63,6 +64,7 @@ Result<MessageRequest> translate_message(const ronde_message* given, bool waits)
   request.will_wait = waits || (message.flags & RONDE_FLAG_WILL_WAIT) != 0;
   request.file = message.file;
   request.line = message.line;
+  RONDE_ASSIGN_OR_RETURN(request.deadline, deadline_of("ronde_message", message.deadline_ns));
   return request;
 }
 

@@ -224,7 +224,7 @@ Result<bool> Engine::wait_until(Work& work, base::Instant deadline) {
   // Even if the work is done: a submit that promised to wait has silenced the bell, and the runner
   // makes up for it.
   const bool done = runner_.wait(work.completion, deadline);
-  if (begin != base::kNever) waits().has_waited(begin, clock_->now());
+  if (begin != base::kNever) waits().has_waited(begin, clock_->now(), &work, done);
   return done;
 }
 

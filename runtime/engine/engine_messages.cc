@@ -38,7 +38,9 @@ Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, Beg
     agent_.failure().fail(work.status(), rank_);
   }
   // Large messages move in the agent, and nothing has rung for one that was there already.
-  if (messages.moving() && !request.will_wait) runner_.notify(true);
+  const bool moves = messages.moving() && !request.will_wait;
+  // Whoever sleeps for the agent does not know of this deadline.
+  if (moves || request.deadline > base::Nanoseconds(0)) runner_.notify(true);
   if (!work.ok()) return agent_.context().told(work.status());
   return work;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "base/host_name.h"
 #include "collectives/kernels/floating_point_mode.h"
+#include "runtime/negotiate/deadlock_watch.h"
 
 namespace ronde::runtime {
 
@@ -64,9 +66,11 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
       stalls_(context_, member_, failure_, control_.links()),
       threads_(hooks.threads_of_job),
       standing_(context_, member_, threads_,
-                [this] { return execution_.idle() && !messages_.busy(); },
-                {[this] { return openings_.oldest(); },
-                 [this](StandingAnnouncement& standing) { return sets_stand(standing); }}),
+                {.idle = [this] { return execution_.idle() && !messages_.busy(); },
+                 .sets = [this](StandingAnnouncement& to) { return sets_stand(to); },
+                 .beside = [this] { return oldest_beside(); },
+                 .add_beside = [this](StandingAnnouncement& to,
+                                      const std::string& where) { return add_beside(to, where); }}),
       messages_(context_, job.oversubscribed(),
                 {.allocate = std::move(hooks.allocate),
                  .send_far = [this](std::int32_t to, const Record& record,
@@ -187,6 +191,25 @@ bool RankAgent::sets_stand(StandingAnnouncement& standing) {
     }
     standing.sets.push_back({set->number(), set->member_.batches()});
   }
+  return true;
+}
+
+std::optional<Instant> RankAgent::oldest_beside() const {
+  const Instant opening = openings_.oldest();
+  if (opening == base::kNever && !messages_.in_use()) return std::nullopt;
+  return std::min(opening, messages_.oldest());
+}
+
+bool RankAgent::add_beside(StandingAnnouncement& standing, const std::string& where) const {
+  for (const std::string& text : messages_.texts()) {
+    if (standing.tensors.size() < kMostTensorsStanding) {
+      standing.tensors.push_back({text, where});
+    } else {
+      ++standing.more;
+    }
+  }
+  standing.frames_sent += frames_sent_.load(std::memory_order_acquire);
+  standing.frames_taken += frames_taken_;
   return true;
 }
 
@@ -331,6 +354,7 @@ void RankAgent::deliver(std::int32_t from, const std::vector<std::byte>& message
     if (SetLinks* const links = control_.set_links()) links->deliver(message);
     return;
   }
+  ++frames_taken_;
   const Status status = messages_.on_frame(from, message);
   if (!status.ok()) failure_.fail(status, from);
 }
@@ -347,6 +371,7 @@ Status RankAgent::send_far(std::int32_t to, const Record& record,
   frame.message.reserve(head.size() + bytes.size());
   frame.message.assign(head.begin(), head.end());
   frame.message.insert(frame.message.end(), bytes.begin(), bytes.end());
+  frames_sent_.fetch_add(1, std::memory_order_acq_rel);
   return send_frame_(encode(frame));
 }
 
@@ -380,7 +405,7 @@ void RankAgent::close() {
   execution_.close();
   context_.board.set_state(collectives::PresenceState::kClosed);
   if (!context_.leads()) context_.board.doorbell(kLeader).ring();
-  messages_.tell_all();
+  messages_.leave();
   control_.close(failure_.failed());
   // Last, because UCX waits here for other ranks, and those of the hosts below wait for the link.
   execution_.close_transport();

@@ -135,6 +135,8 @@ class RankAgent final : public Agent, private Member::Owner {
   int fail_sets();
   [[nodiscard]] bool sets_busy() const;
   bool sets_stand(StandingAnnouncement& standing);
+  [[nodiscard]] std::optional<base::Instant> oldest_beside() const;
+  bool add_beside(StandingAnnouncement& standing, const std::string& where) const;
   bool on_decision_about_sets(const Decision& decision);
   void on_departed_leader(std::int32_t rank);
   void end_message(Work& work, const base::Status& status, bool of_job);
@@ -175,6 +177,9 @@ class RankAgent final : public Agent, private Member::Owner {
   std::map<std::int32_t, std::string> passed_on_;  // by number
   std::optional<base::Status> given_up_;           // as decided
   std::atomic<bool> passes_on_{false};
+  // Of this rank's messages.
+  std::atomic<std::uint64_t> frames_sent_{0};
+  std::uint64_t frames_taken_ = 0;
 };
 
 }  // namespace ronde::runtime

@@ -40,28 +40,29 @@ Instant StandWatch::next() const {
 }
 
 bool StandWatch::add_to(StandingAnnouncement& standing, const std::string& where) const {
-  if (!idle_()) return false;
+  if (!hooks_.idle()) return false;
   const auto room = kMostTensorsStanding - std::min(kMostTensorsStanding, standing.tensors.size());
   const auto waiting = member_.table().waiting(room);
   if (!waiting) return false;
   for (const auto& [name, place] : waiting->oldest) {
     const std::string gap = where.empty() || place.empty() ? "" : ", ";
-    standing.tensors.push_back({name, where + gap + place});
+    standing.tensors.push_back({"'" + name + "'", where + gap + place});
   }
   standing.more += base::narrow<std::int64_t>(waiting->more);
-  return true;
+  return hooks_.add_beside(standing, where);
 }
 
 void StandWatch::look(Instant now) {
   const Submitters::Look found = threads_.look(now);
-  // A thread that waits for no tensor of the table may have been told a moment ago that it can go
+  // A thread that waits for none of that may have been told a moment ago that it can go
   // on: then only one that has waited since the look before stands still.
   const bool since_before = still_ && moves_ == found.moves;
   still_ = found.still;
   moves_ = found.moves;
-  const bool stands = found.still && (since_before || !member_.table().empty());
+  const bool waits = !member_.table().empty() || oldest() <= now - kPatience;
+  const bool stands = found.still && (since_before || waits);
   StandingAnnouncement standing{.stands = true, .moves = found.moves, .batches = member_.batches()};
-  if (!stands || !sets_.add_to(standing) || !add_to(standing)) {
+  if (!stands || !hooks_.sets(standing) || !add_to(standing)) {
     if (!std::exchange(reported_, false)) return;
     return member_.announce(StandingAnnouncement{}, true).ignore();
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells the coordinator that this rank stands still: all of its threads wait for tensors that are
-// not in a batch. Where every rank does so, nothing can go on (deadlock_watch.h).
+// not in a batch, or for messages. Where every rank does so, nothing can go on (deadlock_watch.h).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,20 +23,17 @@ namespace ronde::runtime {
 // Thread safety: none; only the agent uses it.
 class StandWatch {
  public:
-  // idle: whether nothing is executed on this rank.
-  using Idle = std::function<bool()>;
-  // Of a job: since when it has been opening a process set, and add_to() of its sets.
-  struct Sets {
-    std::function<base::Instant()> oldest;
-    std::function<bool(StandingAnnouncement& standing)> add_to;
+  struct Hooks {
+    std::function<bool()> idle;  // whether nothing is executed on this rank
+    // add_to() of the process sets of the job, and those that are being opened.
+    std::function<bool(StandingAnnouncement& standing)> sets;
+    // What is in no table: messages, and sets that are being opened. Since when the oldest is
+    // waited for; kNever: none is; nothing: there has been none.
+    std::function<std::optional<base::Instant>()> beside;
+    std::function<bool(StandingAnnouncement& standing, const std::string& where)> add_beside;
   };
-  StandWatch(const RankContext& context, Member& member, const Submitters& threads, Idle idle,
-             Sets sets)
-      : context_(context),
-        member_(member),
-        threads_(threads),
-        idle_(std::move(idle)),
-        sets_(std::move(sets)) {}
+  StandWatch(const RankContext& context, Member& member, const Submitters& threads, Hooks hooks)
+      : context_(context), member_(member), threads_(threads), hooks_(std::move(hooks)) {}
 
   // Call it in every step; it mostly reads a clock.
   void check();
@@ -47,14 +45,13 @@ class StandWatch {
  private:
   void look(base::Instant now);
   [[nodiscard]] base::Instant oldest() const {
-    return std::min(member_.table().oldest(1), sets_.oldest());
+    return std::min(member_.table().oldest(1), hooks_.beside().value_or(base::kNever));
   }
 
   const RankContext& context_;
   Member& member_;
   const Submitters& threads_;
-  const Idle idle_;
-  const Sets sets_;
+  const Hooks hooks_;
   base::Instant next_look_{};
   bool reported_ = false;  // that it stands still
   // As the last look found it.

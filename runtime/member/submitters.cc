@@ -50,6 +50,7 @@ Submitters::Thread* Submitters::place(std::int32_t number) {
       thread.submits.store(false, std::memory_order_relaxed);
       thread.waits_until.store(0, std::memory_order_relaxed);
       for (Thread::Wait& wait : thread.last_waits) wait.end.store(0, std::memory_order_relaxed);
+      thread.unfinished.store(nullptr, std::memory_order_relaxed);
       thread.move();
       return &thread;
     }
@@ -67,10 +68,20 @@ void Submitters::submitted() {
   thread->move();
 }
 
-void Submitters::has_waited(base::Instant begin, base::Instant end) {
+void Submitters::has_waited(base::Instant begin, base::Instant end, const void* work, bool done) {
   Thread* const thread = own();
   if (thread == nullptr) return;
   const std::size_t next = thread->next_wait.load(std::memory_order_relaxed);
+  const void* const before = thread->unfinished.load(std::memory_order_relaxed);
+  thread->unfinished.store(done ? nullptr : work, std::memory_order_relaxed);
+  if (before == work) {
+    // It goes on, and what it did between two slices was no waiting.
+    Thread::Wait& last = thread->last_waits[(next - 1) % thread->last_waits.size()];
+    const std::int64_t gap = begin.count() - last.end.load(std::memory_order_relaxed);
+    last.begin.fetch_add(gap, std::memory_order_relaxed);
+    last.end.store(end.count(), std::memory_order_relaxed);
+    return;
+  }
   Thread::Wait& wait = thread->last_waits[next % thread->last_waits.size()];
   wait.begin.store(begin.count(), std::memory_order_relaxed);
   wait.end.store(end.count(), std::memory_order_relaxed);

@@ -28,9 +28,10 @@ class Submitters {
   // The calling thread submits something.
   void submitted();
 
-  // The calling thread has waited for a work from `begin` to `end`. And how long it has done so
-  // since `since`, as far as its last waits tell.
-  void has_waited(base::Instant begin, base::Instant end);
+  // The calling thread has waited for a work from `begin` to `end`; done: it has ended. What it
+  // waits for in slices counts as one wait. And how long it has waited since `since`, as far as its
+  // last waits tell.
+  void has_waited(base::Instant begin, base::Instant end, const void* work, bool done);
   [[nodiscard]] base::Nanoseconds waited_since(base::Instant since);
 
   // The calling thread waits, until a work is done, as long as this lives. A wait that ends at a
@@ -75,6 +76,7 @@ class Submitters {
     };
     std::array<Wait, 4> last_waits;
     std::atomic<std::size_t> next_wait{0};
+    std::atomic<const void*> unfinished{nullptr};  // for which it waited last
 
     // Its thread alone writes these: two plain moves, where an addition in one would lock.
     void move() {

@@ -74,6 +74,8 @@ class Outgoing {
   virtual base::Status post_message(const Record& record, std::span<const std::byte> bytes) = 0;
   // Whether a small message may go; else it is offered.
   [[nodiscard]] virtual bool takes(std::size_t bytes) const = 0;
+  // Whether the receiver, as far as this rank knows, has not taken all small messages.
+  [[nodiscard]] virtual bool untaken() const = 0;
   // As post() where there is room now; false: this rank is rung once there is.
   virtual base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes) = 0;
   // Goes on with what did not fit.
@@ -105,6 +107,9 @@ class OutgoingChannel final : public Outgoing {
   }
   [[nodiscard]] bool takes(std::size_t bytes) const override {
     return sent_ - words_->taken.load(std::memory_order_relaxed) + bytes <= kMostUntaken;
+  }
+  [[nodiscard]] bool untaken() const override {
+    return sent_ != words_->taken.load(std::memory_order_relaxed);
   }
   base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes) override;
   base::Status flush() override;

@@ -71,6 +71,7 @@ class FarChannel final : public Outgoing {
   [[nodiscard]] bool takes(std::size_t bytes) const override {
     return sent_ - taken_ + cost(bytes) <= kMostUntaken;
   }
+  [[nodiscard]] bool untaken() const override { return sent_ != taken_; }
   base::Result<bool> try_post(const Record& chunk, std::span<const std::byte> bytes) override {
     if (chunks_ - taken_chunks_ >= kWindow) return false;
     ++chunks_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/clock.h"
 #include "base/dtype.h"
 
 namespace ronde::runtime {
@@ -23,6 +24,7 @@ struct MessageRequest {
   bool will_wait = false;       // the caller waits at once
   const char* file = nullptr;   // of the call; read during it only
   std::int32_t line = 0;
+  base::Nanoseconds deadline{};  // 0: RONDE_STALL_FAILURE_SECONDS
 
   [[nodiscard]] std::size_t bytes() const {
     return static_cast<std::size_t>(count * base::size_of(dtype));

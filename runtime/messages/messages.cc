@@ -82,6 +82,7 @@ Messages::WorkPtr Messages::work_of(const MessageRequest& request, bool sends) c
   auto work = std::make_shared<Work>();
   work->name = "a message";
   work->of_message = true;
+  work->deadline = request.deadline;
   work->may_be_far = may_be_far(request.rank);
   if (context_.timeline == nullptr || !context_.timeline->on()) return work;
   work->message_target = sends ? request.rank : -1;
@@ -102,8 +103,9 @@ Messages::OperationPtr Messages::enlist(const MessageRequest& request, bool send
   operation->work = std::move(work);
   operation->since = context_.clock.now();
   operation->warn_at = context_.clock.after(context_.config.stall_warning);
-  if (next_look_.load(std::memory_order_relaxed) > operation->warn_at) {
-    next_look_.store(operation->warn_at, std::memory_order_relaxed);
+  const base::Instant look = std::min(operation->warn_at, fails_at(*operation));
+  if (next_look_.load(std::memory_order_relaxed) > look) {
+    next_look_.store(look, std::memory_order_relaxed);
   }
   // Whoever waits at once looks by itself at first (attend), for which nobody need ring.
   if (request.will_wait && !oversubscribed_ && in_flight_.empty() && !shut_) {
@@ -177,6 +179,16 @@ Result<Outgoing*> Messages::channel_to(std::int32_t peer) {
   return out.get();
 }
 
+// An error where the receiver has closed its engine.
+Status Messages::still_there(const MessageRequest& request) const {
+  if (!has_left(request.rank) || context_.board.failed()) return {};
+  return Status::error(Code::kClosed, message_text(request.tag, context_.rank, request.rank) +
+                                          " (" + elements_text(request.dtype, request.count) +
+                                          "): rank " + std::to_string(request.rank) +
+                                          " has closed its engine")
+      .with_rank(request.rank);
+}
+
 Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
   RONDE_RETURN_IF_ERROR(check(request, true));
   const std::int32_t to = request.rank;
@@ -186,13 +198,7 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
   {
     const MutexLock lock(mutex_);
     RONDE_RETURN_IF_ERROR(usable());
-    if (has_left(to) && !context_.board.failed()) {
-      return Status::error(Code::kClosed, message_text(request.tag, context_.rank, request.rank) +
-                                              " (" + elements_text(request.dtype, request.count) +
-                                              "): rank " + std::to_string(request.rank) +
-                                              " has closed its engine")
-          .with_rank(request.rank);
-    }
+    RONDE_RETURN_IF_ERROR(still_there(request));
     RONDE_ASSIGN_OR_RETURN(Outgoing* const out, channel_to(to));
     const std::span<const std::byte> bytes(request.memory, request.bytes());
     Record record{.kind = RecordKind::kBytes,
@@ -218,6 +224,8 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
       }
     } else {
       RONDE_RETURN_IF_ERROR(out->post_message(record, bytes));
+      // Where it had not left yet it looks once more, and refuses what nobody receives.
+      if (out->untaken()) RONDE_RETURN_IF_ERROR(still_there(request));
       finished.works.emplace_back(work, Status());
     }
   }
@@ -326,6 +334,11 @@ void Messages::shut() {
         (lost == 1 ? "" : ", as " + std::to_string(lost - 1) + " more that were sent to it"));
   }
   if (!posted.ok()) hooks_.fail(posted, -1);
+  tell_all();
+}
+
+void Messages::leave() {
+  look().ignore();
   tell_all();
 }
 

@@ -101,8 +101,13 @@ class Messages {
   }
   // The next step fails by name what is in flight.
   void want_given_up() { gives_up_.store(true, std::memory_order_release); }
-  // This rank's state on the board is kClosed: whoever waits for it is rung.
-  void tell_all() const;
+  // This rank's state on the board is kClosed: what has been sent until then is refused, and
+  // whoever waits for it is rung. What comes later its sender refuses.
+  void leave();
+  // Since when the message that has been in flight here for longest is; kNever: there is none.
+  [[nodiscard]] base::Instant oldest() const;
+  // Describe all in flight, the oldest first.
+  [[nodiscard]] std::vector<std::string> texts() const;
   // Describe the message that has been in flight here for longest, and the one of this work. The
   // text is empty where there is none.
   [[nodiscard]] std::string oldest_text() const;
@@ -162,6 +167,8 @@ class Messages {
   [[nodiscard]] WorkPtr work_of(const MessageRequest& request, bool sends) const;
   OperationPtr enlist(const MessageRequest& request, bool sends, std::int32_t peer, WorkPtr work)
       RONDE_REQUIRES(mutex_);
+  [[nodiscard]] base::Status still_there(const MessageRequest& request) const
+      RONDE_REQUIRES(mutex_);
   base::Result<Outgoing*> channel_to(std::int32_t peer) RONDE_REQUIRES(mutex_);
   void want() RONDE_REQUIRES(mutex_);
   void want_nothing() RONDE_REQUIRES(mutex_);
@@ -197,6 +204,7 @@ class Messages {
 
   // ---- messages_late.cc ----
   void check_late();
+  [[nodiscard]] base::Instant fails_at(const Operation& operation) const;
   [[nodiscard]] std::string stopped_here(std::int32_t* first, std::int32_t preferred) const;
   [[nodiscard]] base::Status mismatch(const Operation& receive, std::int32_t from,
                                       const Record& record) const;
@@ -224,6 +232,7 @@ class Messages {
   [[nodiscard]] std::string far_text(const Operation& operation, std::int32_t* culprit) const
       RONDE_REQUIRES(mutex_);
   void take_departures() RONDE_REQUIRES(mutex_);
+  void tell_all() const;
 
   const RankContext& context_;
   const std::int32_t me_;  // position

@@ -56,6 +56,20 @@ std::string Messages::oldest_text() const {
   return in_flight_.empty() ? "" : text_of(*in_flight_.begin()->second);
 }
 
+Instant Messages::oldest() const {
+  if (!in_use()) return base::kNever;
+  const MutexLock lock(mutex_);
+  return in_flight_.empty() ? base::kNever : in_flight_.begin()->second->since;
+}
+
+std::vector<std::string> Messages::texts() const {
+  const MutexLock lock(mutex_);
+  std::vector<std::string> texts;
+  texts.reserve(in_flight_.size());
+  for (const auto& [id, each] : in_flight_) texts.push_back(text_of(*each));
+  return texts;
+}
+
 std::string Messages::text_of_work(const Work& work) const {
   const MutexLock lock(mutex_);
   for (const auto& [id, each] : in_flight_) {
@@ -163,6 +177,12 @@ std::string Messages::stopped_here(std::int32_t* first, std::int32_t preferred) 
   return text;
 }
 
+Instant Messages::fails_at(const Operation& operation) const {
+  const base::Nanoseconds own = operation.request.deadline;
+  const base::Nanoseconds patience = own > base::Nanoseconds(0) ? own : context_.config.stall_failure;
+  return patience >= base::kNever - operation.since ? base::kNever : operation.since + patience;
+}
+
 void Messages::check_late() {
   if (context_.clock.about_now() + base::Clock::kCoarse <
       next_look_.load(std::memory_order_relaxed)) {
@@ -176,13 +196,13 @@ void Messages::check_late() {
     const MutexLock lock(mutex_);
     Instant next = departures_.empty() ? base::kNever : departures_.front().counts_at;
     for (const auto& [id, each] : in_flight_) {
-      const base::Nanoseconds patience = context_.config.stall_failure;
-      const Instant fails =
-          patience >= base::kNever - each->since ? base::kNever : each->since + patience;
-      if (failure.ok() && now >= fails && has_asked(*each, fails, true)) {
+      const Instant fails = fails_at(*each);
+      const bool own = each->request.deadline > base::Nanoseconds(0);
+      // No other rank has this deadline, so nobody who knows more is waited for.
+      if (failure.ok() && now >= fails && has_asked(*each, fails, !own)) {
         failure = Status::error(Code::kDeadline,
-                                late_text(*each, now, &culprit) +
-                                    ". This is the deadline of RONDE_STALL_FAILURE_SECONDS");
+                                late_text(*each, now, &culprit) + ". This is the deadline of " +
+                                    (own ? "the message" : "RONDE_STALL_FAILURE_SECONDS"));
       }
       if (now >= each->warn_at && has_asked(*each, each->warn_at, false)) {
         std::int32_t stopped = -1;

@@ -131,9 +131,7 @@ Status Messages::on_message(std::int32_t from, const Received& received, Finishe
   const Record& record = received.record;
   OperationPtr operation = matching_.take_posted(record.tag, from);
   if (operation != nullptr) return give(operation, from, received, finished);
-  if (shut_ && record.kind == RecordKind::kOffer) {
-    return refuse(from, record, not_received(from, record));
-  }
+  if (shut_) return refuse(from, record, not_received(from, record));
   matching_.store(record.tag, from, {record, {received.bytes.begin(), received.bytes.end()}});
   return {};
 }

@@ -22,8 +22,7 @@ std::string tensors_of(const StandingAnnouncement& said) {
   std::vector<std::string> names;
   names.reserve(said.tensors.size());
   for (const StandingTensor& tensor : said.tensors) {
-    names.push_back("'" + tensor.name + "'" +
-                    (tensor.place.empty() ? "" : " (" + tensor.place + ")"));
+    names.push_back(tensor.name + (tensor.place.empty() ? "" : " (" + tensor.place + ")"));
   }
   if (names.empty()) return "what is not among the tensors of all ranks";
   return base::joined(names) + (said.more > 0 ? " and " + std::to_string(said.more) + " more" : "");
@@ -53,7 +52,17 @@ bool DeadlockWatch::all_stand(std::uint64_t batches, Instant now) const {
                      [&](const Rank& rank) {
                        return rank.said.batches == batches && now - rank.heard < kStandingForgotten;
                      }) &&
-         sets_agree();
+         sets_agree() && nothing_is_on_its_way();
+}
+
+bool DeadlockWatch::nothing_is_on_its_way() const {
+  std::uint64_t sent = 0;
+  std::uint64_t taken = 0;
+  for (const Rank& rank : ranks_) {
+    sent += rank.said.frames_sent;
+    taken += rank.said.frames_taken;
+  }
+  return sent == taken;
 }
 
 // Whether no rank is about to hear of a batch of a process set that another one knows of.

@@ -53,6 +53,7 @@ class DeadlockWatch {
   };
   [[nodiscard]] bool all_stand(std::uint64_t batches, base::Instant now) const;
   [[nodiscard]] bool sets_agree() const;
+  [[nodiscard]] bool nothing_is_on_its_way() const;
   [[nodiscard]] base::Instant begin_of_grace() const;
   [[nodiscard]] std::string describe() const;
 

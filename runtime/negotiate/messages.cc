@@ -109,7 +109,7 @@ void fields(auto& f, base::Is<StandingTensor> auto& tensor) { f(tensor.name, ten
 void fields(auto& f, base::Is<StandingSet> auto& set) { f(set.number, set.batches); }
 void fields(auto& f, base::Is<StandingAnnouncement> auto& standing) {
   f(standing.stands, standing.moves, standing.batches, standing.tensors, standing.more,
-    standing.sets);
+    standing.sets, standing.frames_sent, standing.frames_taken);
 }
 void fields(auto& /*f*/, base::Is<JoinAnnouncement> auto& /*join*/) {}
 void fields(auto& f, base::Is<SetAnnouncement> auto& set) {

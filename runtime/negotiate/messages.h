@@ -90,7 +90,7 @@ struct GivenUpAnnouncement {
 };
 
 struct StandingTensor {
-  std::string name;
+  std::string name;   // as texts call it: 'fc1', or the message with tag 3 from rank 0 to rank 1
   std::string place;  // its process set and "file:line" of the caller; may be empty
 };
 
@@ -110,6 +110,10 @@ struct StandingAnnouncement {
   std::vector<StandingTensor> tensors{};  // the oldest of each kind, those of process sets first
   std::int64_t more = 0;
   std::vector<StandingSet> sets{};
+  // What it has sent to ranks of other hosts, and got from there: while not all has come somebody
+  // is about to go on.
+  std::uint64_t frames_sent = 0;
+  std::uint64_t frames_taken = 0;
 };
 
 using Announcement = std::variant<RequestAnnouncement, ClosingAnnouncement, StalledAnnouncement,

@@ -247,8 +247,8 @@ void TraceLines::add(std::string& text, const TracedMark& mark) {
 
 // Two events with one number; viewers draw those of a name below each other.
 void TraceLines::add(std::string& text, const TracedMessage& message) {
-  std::string name = message.sends ? "send to rank " : "recv from rank ";
-  append_number(name, message.peer);
+  std::string name = message.sends ? "send to " : "recv from ";
+  name += message.peer < 0 ? "any rank" : "rank " + std::to_string(message.peer);
   if (!message.set.empty()) name += " in " + message.set;
   ++messages_;
   for (const bool ends : {false, true}) {

@@ -108,7 +108,8 @@ class Message(ctypes.Structure):
     """ronde_message"""
 
     _fields_ = [("struct_size", c_size_t), ("rank", c_int32), ("dtype", c_int32), ("tag", c_int64), ("data", c_void_p),
-                ("count", c_int64), ("device", c_int32), ("line", c_int32), ("file", c_char_p), ("flags", c_uint64)]
+                ("count", c_int64), ("device", c_int32), ("line", c_int32), ("file", c_char_p), ("flags", c_uint64),
+                ("deadline_ns", c_int64)]
 
 
 class Statistics(ctypes.Structure):

@@ -26,14 +26,15 @@ def _blank_message() -> bytes:
 _BLANK = _blank_message()
 
 
-def send(engine: "Engine", rank: int, tag: int, memory: "Memory", name: str) -> _Flight:
-    """Begins to send it. `name` is for errors."""
-    return _begin(engine, LIBRARY.ronde_send_async, rank, tag, memory, name)
+def send(engine: "Engine", rank: int, tag: int, memory: "Memory", name: str, deadline: float = 0.0) -> _Flight:
+    """Begins to send it. `name` is for errors. deadline: so many seconds from now on it has gone, or the job fails; 0:
+    RONDE_STALL_FAILURE_SECONDS."""
+    return _begin(engine, LIBRARY.ronde_send_async, rank, tag, memory, name, deadline)
 
 
-def receive(engine: "Engine", rank: int, tag: int, memory: "Memory", name: str) -> _Flight:
-    """Begins to receive it, from ANY_RANK, too."""
-    return _begin(engine, LIBRARY.ronde_recv_async, rank, tag, memory, name)
+def receive(engine: "Engine", rank: int, tag: int, memory: "Memory", name: str, deadline: float = 0.0) -> _Flight:
+    """Begins to receive it, from ANY_RANK, too. deadline: as in send()."""
+    return _begin(engine, LIBRARY.ronde_recv_async, rank, tag, memory, name, deadline)
 
 
 def source_of(flight: _Flight) -> int:
@@ -43,11 +44,13 @@ def source_of(flight: _Flight) -> int:
     return source.value
 
 
-def _begin(engine: "Engine", function: Any, rank: int, tag: int, memory: "Memory", name: str) -> _Flight:
+def _begin(engine: "Engine", function: Any, rank: int, tag: int, memory: "Memory", name: str,
+           deadline: float) -> _Flight:
     message = Message.from_buffer_copy(_BLANK)
     message.rank, message.tag = rank, tag
     message.data, message.count, message.dtype = memory.address, math.prod(memory.shape), memory.dtype
     message.device = memory.device
+    message.deadline_ns = int(deadline * 1e9)
     message.file, message.line = _place()
     if engine._dropped:
         engine._release_dropped()

@@ -262,6 +262,8 @@ TEST(Config, SharedTextHasWhatAllRanksMustShareAndNothingElse) {
   }
   EXPECT_THAT(text, HasSubstr("RONDE_PLAN_CAPACITY=7\n"));
   EXPECT_NE(text, read({})->shared_text());
+  EXPECT_NE(read({"RONDE_CHECK=finite"})->shared_text(), read({})->shared_text())
+      << "one rank alone would leave the others in another way of prepared operations";
   EXPECT_EQ(read({"RONDE_SPIN_SECONDS=1"})->shared_text(), read({})->shared_text());
 }
 

@@ -969,6 +969,7 @@ typedef struct ronde_message {
   int32_t line;     /* with `file`: the place of the call in the caller's source, for errors */
   const char* file; /* may be NULL */
   uint64_t flags;   /* RONDE_FLAG_WILL_WAIT, or 0 */
+  int64_t deadline_ns; /* as in a ronde_request */
 } ronde_message;
 
 /* Sets the first struct_size bytes to the defaults: rank 0, RONDE_DEVICE_CPU, 0 elsewhere; as

@@ -145,6 +145,43 @@ TEST(Deadlocks, OpeningASetWithATimeIsNone) {
   EXPECT_THAT(said, Not(HasSubstr("deadlock")));
 }
 
+// Rank 0 also has one on its way that nobody receives.
+void cross_in_messages(int rank, Engine& engine) {
+  EXPECT_TRUE(wait_for_one(engine, "first").ok());
+  std::vector<float> data(10'000);
+  const auto request = [&](std::int64_t tag) {
+    MessageRequest message{.rank = 1 - rank, .tag = tag, .dtype = base::DType::kF32};
+    message.count = rank == 0 ? 10'000 : 1;
+    message.memory = reinterpret_cast<std::byte*>(data.data());
+    message.file = "one.cc";
+    message.line = 10 + rank;
+    return message;
+  };
+  const auto sent = rank == 0 ? engine.send(request(3)).value() : nullptr;
+  const auto begin = std::chrono::steady_clock::now();
+  const base::Status failed = engine.wait(*engine.receive(request(5 + rank)).value());
+  EXPECT_EQ(failed.code(), base::Code::kDeadline);
+  EXPECT_THAT(
+      failed.message(),
+      AllOf(HasSubstr("deadlock: all ranks stand still"),
+            HasSubstr("rank 0 waits for the message with tag 3 from rank 0 to rank 1 (10000 of "
+                      "f32, at one.cc:10), the message with tag 5 from rank 1 to rank 0 (10000 of "
+                      "f32, at one.cc:10), rank 1 waits for the message with tag 6 from rank 0 "
+                      "to rank 1 (1 of f32, at one.cc:11)"),
+            HasSubstr("RONDE_DEADLOCK_GRACE_SECONDS")));
+  EXPECT_LE(std::chrono::steady_clock::now() - begin, seconds(20)) << "with no other timer";
+}
+
+TEST(Deadlocks, OfMessagesAloneAreToldWithPeersAndTags) {
+  for (const std::vector<std::int32_t>& leaders :
+       {std::vector<std::int32_t>{0, 0}, std::vector<std::int32_t>{0, 1}}) {
+    testing::EngineOptions options = with_grace("1", leaders);
+    options.environment.push_back("RONDE_STALL_WARNING_SECONDS=600");
+    const std::string said = said_by(options, 2, cross_in_messages);
+    EXPECT_THAT(said, HasSubstr("; the job fails in 1 s"));
+  }
+}
+
 // On each rank a thread for metrics waits for what the other rank submits after 10 s of computing,
 // twice the grace.
 TEST(Deadlocks, AThreadThatComputesKeepsTheJobAlive) {

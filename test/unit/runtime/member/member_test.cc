@@ -107,8 +107,10 @@ class MemberTest : public ::testing::Test {
   StandWatch standing{first.context,
                       first.member,
                       threads,
-                      [] { return true; },
-                      {[] { return base::kNever; }, [](auto&) { return true; }}};
+                      {.idle = [] { return true; },
+                       .sets = [](auto&) { return true; },
+                       .beside = [] { return std::nullopt; },
+                       .add_beside = [](auto&, const auto&) { return true; }}};
 };
 
 Decision bind_of(const std::string& name) {

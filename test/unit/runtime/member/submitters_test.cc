@@ -73,6 +73,21 @@ TEST(Submitters, AThreadThatOnlyWaitsCountsWhileItDoes) {
   }
 }
 
+// The last four waits are known, and a slice of one is not a wait of its own.
+TEST(Submitters, AWaitInSlicesCountsAsOne) {
+  Submitters threads;
+  const int works[2] = {};
+  const auto slice = [&](base::Instant begin, int work, bool done) {
+    threads.has_waited(begin, begin + std::chrono::milliseconds(100), &works[work], done);
+  };
+  for (int i = 0; i < 50; ++i) slice(kNow + i * std::chrono::milliseconds(101), 0, i == 49);
+  EXPECT_EQ(threads.waited_since(kNow), seconds(5)) << "of 5.05 s";
+  slice(kNow + seconds(10), 0, true);  // another one in the same memory
+  slice(kNow + seconds(20), 1, true);
+  EXPECT_EQ(threads.waited_since(kNow), std::chrono::milliseconds(5200));
+  EXPECT_EQ(threads.waited_since(kNow + seconds(20)), std::chrono::milliseconds(100));
+}
+
 TEST(Submitters, AWaitInSlicesGoesOnBetweenThem) {
   Submitters threads;
   threads.submitted();

@@ -221,6 +221,57 @@ TEST_P(MessageEndings, WhatNobodyHasReceivedIsNamedAtTheClose) {
                 "engine without receiving it, as 1 more"));
 }
 
+// A receive that is in flight keeps rank 1 from the end of its close meanwhile.
+TEST_P(MessageEndings, ASmallOneThatComesAfterItsReceiverHasShutFailsTheSendersClose) {
+  const auto engines = engines_with();
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    Bytes lost(1 - rank, 3, kSmall);
+    Bytes awaited(1 - rank, 4, kSmall);
+    if (rank == 1) {
+      ASSERT_TRUE(engine.receive(awaited.request).ok());
+      EXPECT_TRUE(engine.close().ok());
+      return;
+    }
+    std::this_thread::sleep_for(milliseconds(200));
+    EXPECT_TRUE(engine.send(lost.request).ok());
+    EXPECT_TRUE(engine.send(awaited.request).ok());
+    std::this_thread::sleep_for(milliseconds(200));
+    const Status closed = engine.close();
+    EXPECT_EQ(closed.code(), Code::kClosed) << closed.message();
+    EXPECT_THAT(closed.message(),
+                HasSubstr("the message with tag 3 from rank 0 to rank 1 (8 of u8): rank 1 has "
+                          "closed its engine without receiving it"));
+  });
+}
+
+TEST_P(MessageEndings, ItsOwnDeadlineFailsTheJob) {
+  for (const bool sends : {false, true}) {
+    const auto engines = engines_with();
+    on_ranks(2, [&](int rank) {
+      Engine& engine = *engines[static_cast<std::size_t>(rank)];
+      Bytes mine(1 - rank, 5, kLarge);
+      if (rank == 1) {
+        mine.request.tag = 6;
+        EXPECT_EQ(engine.wait(*engine.receive(mine.request).value()).code(), Code::kDeadline);
+      } else {
+        std::this_thread::sleep_for(milliseconds(50));  // until the background thread sleeps
+        mine.request.deadline = milliseconds(200);
+        const auto work = sends ? engine.send(mine.request) : engine.receive(mine.request);
+        // Nobody waits, so nobody but the background thread looks at the time.
+        for (int i = 0; i < 100 && !(*work)->completion.done(); ++i) {
+          std::this_thread::sleep_for(milliseconds(100));
+        }
+        ASSERT_TRUE((*work)->completion.done());
+        EXPECT_THAT(Engine::result(**work).message(),
+                    AllOf(HasSubstr("the message with tag 5 from rank "), HasSubstr("has waited"),
+                          HasSubstr("This is the deadline of the message")));
+      }
+      EXPECT_FALSE(engine.close().ok());
+    });
+  }
+}
+
 TEST_P(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
   const auto engines = engines_with();
   on_ranks(2, [&](int rank) {

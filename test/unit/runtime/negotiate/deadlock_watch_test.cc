@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 StandingAnnouncement waits_for(const std::string& name, std::uint64_t moves = 1,
                                std::uint64_t batches = 5) {
-  return {true, moves, batches, {{name, name + ".cc:1"}}, 0};
+  return {true, moves, batches, {{"'" + name + "'", name + ".cc:1"}}, 0};
 }
 
 // Two ranks that stand still since 10 s, and a grace of 5 s.
@@ -52,6 +52,20 @@ TEST(DeadlockWatch, IsToldOnceAndFailsAfterTheGrace) {
   ASSERT_TRUE(failed.has_value());
   EXPECT_TRUE(failed->fails);
   EXPECT_EQ(failed->text, told->text);
+}
+
+TEST(DeadlockWatch, AMessageOnItsWayToAnotherHostMayStillBeTheEnd) {
+  DeadlockWatch watch = two_that_stand();
+  StandingAnnouncement sender = waits_for("a");
+  sender.frames_sent = 3;
+  StandingAnnouncement receiver = waits_for("b");
+  receiver.frames_taken = 2;
+  watch.on_standing(0, sender, seconds(11));
+  watch.on_standing(1, receiver, seconds(11));
+  EXPECT_FALSE(watch.judge(5, false, seconds(11)).has_value());
+  receiver.frames_taken = 3;
+  watch.on_standing(1, receiver, seconds(12));
+  EXPECT_TRUE(watch.judge(5, false, seconds(12)).has_value());
 }
 
 TEST(DeadlockWatch, OneRankThatDoesNotStandIsEnoughForNone) {
@@ -119,7 +133,7 @@ TEST(DeadlockWatch, AfterItIsOverTheNextOneIsToldAgain) {
 TEST(DeadlockWatch, RanksThatWaitForTheSameAreNamedTogether) {
   DeadlockWatch watch(4, seconds(5));
   for (const std::int32_t rank : {0, 1, 3}) {
-    watch.on_standing(rank, {true, 1, 0, {{"a", ""}, {"b", "x.py:2"}}, 3}, seconds(1));
+    watch.on_standing(rank, {true, 1, 0, {{"'a'", ""}, {"'b'", "x.py:2"}}, 3}, seconds(1));
   }
   watch.on_standing(2, {true, 1, 0, {}, 0}, seconds(1));
   const auto told = watch.judge(0, false, seconds(1));
