@@ -12,15 +12,14 @@ namespace ronde::runtime {
 using base::Code;
 using base::Status;
 
-// Collective: what the clocks of the hosts are apart is measured at the start alone, since ranks do
-// not exchange anything later that every one of them takes part in.
+// Collective. Later each rank asks for itself (timeline/clock_watch.h).
 Status Engine::compare_clocks(base::Instant deadline) {
   RONDE_ASSIGN_OR_RETURN(
       const auto offset,
       measure_offset(job_->host(), job_->shape(), *clock_, [&](std::span<const std::byte> mine) {
         return job_->allgather(mine, "comparing the clocks of the hosts", *clock_, deadline);
       }));
-  agent_.timeline().set_offset(offset);
+  agent_.timeline().adjust(offset);
   return {};
 }
 

@@ -80,6 +80,8 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
                  .remember = [this](const Status& why) { works_.remember(why); },
                  .fail = [this](const Status& why,
                                 std::int32_t culprit) { failure_.fail(why, culprit); }}),
+      clocks_(context_, *context_.timeline,
+              [this](std::int32_t to, const Record& record) { return send_far(to, record, {}); }),
       tree_(context_.shape.hosts(), job.rank_table().fan_in),
       send_frame_(std::move(hooks.send_frame)),
       quick_(hooks.quick) {
@@ -222,7 +224,7 @@ void RankAgent::want_rings(bool wanted) {
 Instant RankAgent::next_own_deadline() const {
   if (failure_.failed()) return kNever;
   return std::min({stalls_.next(), standing_.next(), execution_.next_deadline(),
-                   control_.next_deadline(), messages_.next_deadline()});
+                   control_.next_deadline(), messages_.next_deadline(), clocks_.next()});
 }
 
 Instant RankAgent::next_deadline() {
@@ -282,6 +284,7 @@ Result<int> RankAgent::step(SleepState& sleep, bool& left) {
       execution_.arm(work, sleep, {sets_busy(), [this] { return step_executions_of_sets(); }}));
   stalls_.check();
   standing_.check();
+  RONDE_RETURN_IF_ERROR(clocks_.check());
   if (!messages_.in_use() || messages_.idle()) works_.check_drained();
   // No doorbell rings for these: a batch that was interrupted although it could go on, and tensors
   // that the coordinator held back until the last batch had finished.
@@ -355,7 +358,10 @@ void RankAgent::deliver(std::int32_t from, const std::vector<std::byte>& message
     return;
   }
   ++frames_taken_;
-  const Status status = messages_.on_frame(from, message);
+  const auto record = read_record(message);
+  const bool of_clocks = record && record->record.kind >= RecordKind::kClock;
+  const Status status = of_clocks ? clocks_.on_record(from, record->record)
+                                  : messages_.on_frame(from, message);
   if (!status.ok()) failure_.fail(status, from);
 }
 

@@ -40,6 +40,7 @@
 #include "runtime/tensors/ended_works.h"
 #include "runtime/tensors/lateness.h"
 #include "runtime/tensors/tensor_table.h"
+#include "runtime/timeline/clock_watch.h"
 #include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {
@@ -166,6 +167,7 @@ class RankAgent final : public Agent, private Member::Owner {
   Submitters threads_;
   StandWatch standing_;
   Messages messages_;
+  ClockWatch clocks_;
   std::vector<std::pair<int, std::function<void()>>> watched_;
   Completion departed_;
   SetOpenings openings_;

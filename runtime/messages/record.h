@@ -28,6 +28,9 @@ enum class RecordKind : std::uint8_t {
   kTaken = 8,    // of what came from another host: `address` bytes of small ones and `id` chunks
   kAsk = 9,      // to the leader of another host: which of its ranks is stopped?
   kState = 10,   // answers that: `code` is the first, or -1; a text follows
+  // Between the clocks of two hosts (timeline/clock_watch.h); no message has to do with them.
+  kClock = 11,  // what does your clock show? `id`: what mine does
+  kTime = 12,   // answers that: `address`, and the `id` comes back
 };
 
 struct Record {
@@ -52,7 +55,7 @@ struct Received {
   if (message.size() < sizeof(Record)) return std::nullopt;
   std::memcpy(&received.record, message.data(), sizeof(Record));
   const auto& [kind, dtype, in_arena, code, tag, count, id, address] = received.record;
-  if (kind < RecordKind::kBytes || kind > RecordKind::kState) return std::nullopt;
+  if (kind < RecordKind::kBytes || kind > RecordKind::kTime) return std::nullopt;
   if (!base::dtype_from_value(static_cast<std::int64_t>(dtype)) || count < 0) return std::nullopt;
   received.bytes = message.subspan(sizeof(Record));
   return received;

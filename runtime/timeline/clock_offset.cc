@@ -12,13 +12,6 @@ using base::Nanoseconds;
 using base::Result;
 using base::Status;
 
-namespace {
-
-// The tightest of a few exchanges counts: one may be slow.
-constexpr int kExchanges = 4;
-
-}  // namespace
-
 ClockOffset offset_of(std::int32_t host, const base::JobShape& shape,
                       std::span<const std::vector<ClockReading>> rounds) {
   constexpr std::int32_t kFirstHost = 0;
@@ -44,7 +37,7 @@ Result<ClockOffset> measure_offset(std::int32_t host, const base::JobShape& shap
   std::vector<std::vector<ClockReading>> rounds;
   ClockReading before;
   // Each exchange carries the reading of the one before, so there is one more.
-  for (int round = 0; round <= kExchanges; ++round) {
+  for (int round = 0; round <= kClockExchanges; ++round) {
     std::vector<std::byte> mine(sizeof(before));
     std::memcpy(mine.data(), &before, sizeof(before));
     const Instant sent = clock.now();

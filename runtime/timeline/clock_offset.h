@@ -31,6 +31,15 @@ struct ClockReading {
 [[nodiscard]] ClockOffset offset_of(std::int32_t host, const base::JobShape& shape,
                                     std::span<const std::vector<ClockReading>> rounds);
 
+// From one question to a rank of the first host, and its answer with what its clock showed. Pure.
+[[nodiscard]] inline ClockOffset offset_of_answer(base::Instant sent, base::Instant theirs,
+                                                  base::Instant received) {
+  return {theirs - (sent + (received - sent) / 2), (received - sent + base::Nanoseconds(1)) / 2};
+}
+
+// The tightest of a few exchanges counts: one may be slow.
+inline constexpr int kClockExchanges = 4;
+
 // Collective: exchanges a few times, where there are several hosts. exchange: returns every rank's
 // bytes, by rank.
 using ExchangeBytes =

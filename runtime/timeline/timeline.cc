@@ -39,7 +39,7 @@ std::string Timeline::first_line() const {
          std::to_string(leader.pid) + "-" + std::to_string(leader.start_time) + R"("}})";
 }
 
-void Timeline::introduce(std::string& text) const {
+void Timeline::introduce(std::string& text, const ClockOffset& offset) const {
   const auto about = [&](std::string_view kind, const std::string& arguments) {
     lines_->append_about(text, kind, arguments);
   };
@@ -52,8 +52,7 @@ void Timeline::introduce(std::string& text) const {
             std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
   about("clock", "\"host\":" + std::to_string(place_.host) +
                      ",\"hosts\":" + std::to_string(place_.hosts) +
-                     ",\"offset_ns\":" + std::to_string(offset_.offset.count()) +
-                     ",\"error_ns\":" + std::to_string(offset_.error.count()));
+                     "," + arguments_of(offset));
 }
 
 Status Timeline::start(const std::string& path, bool cycles) {
@@ -65,17 +64,19 @@ Status Timeline::start(const std::string& path, bool cycles) {
   }
   if (writer_.joinable()) end().ignore();  // its file could not be written, which was logged
   RONDE_ASSIGN_OR_RETURN(file_, TraceFile::open(path_on(path, place_.host), first_line()));
-  lines_.emplace(place_.rank, offset_.offset, cycles);
-  failure_ = {};
-  std::string text;
-  introduce(text);
-  RONDE_RETURN_IF_ERROR(file_->append(text));
+  ClockOffset offset;
   {
     const MutexLock events(mutex_);
     events_.clear();
     lost_ = 0;
     stopping_ = false;
+    offset = offset_;
   }
+  lines_.emplace(place_.rank, offset.offset, cycles);
+  failure_ = {};
+  std::string text;
+  introduce(text, offset);
+  RONDE_RETURN_IF_ERROR(file_->append(text));
   RONDE_ASSIGN_OR_RETURN(writer_, base::start_thread("the timeline's thread", [this] { run(); }));
   if (times_ != nullptr) times_->measure_with(&clock_);
   on_.store(true, std::memory_order_relaxed);
@@ -99,6 +100,14 @@ Status Timeline::end() {
   writer_.join();
   file_.reset();
   return failure_;
+}
+
+void Timeline::adjust(const ClockOffset& offset) {
+  {
+    const MutexLock lock(mutex_);
+    offset_ = offset;
+  }
+  add(TracedClocks{offset, clock_.now()});
 }
 
 void Timeline::add(Traced traced) {

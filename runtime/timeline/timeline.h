@@ -46,9 +46,9 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // How far the clock of the first host is ahead of this one's; nothing: it is the same clock.
-  // Before start().
-  void set_offset(const ClockOffset& offset) { offset_ = offset; }
+  // How far the clock of the first host is ahead of this one's; nothing: it is the same clock. What
+  // is recorded from now on goes by that.
+  void adjust(const ClockOffset& offset);
   // The phases of batches are measured here; nullptr: nowhere. Before start().
   void set_times(collectives::BatchTimes* times) { times_ = times; }
 
@@ -74,14 +74,13 @@ class Timeline {
   base::Status write(const std::vector<Traced>& events, std::uint64_t lost);
   base::Status put_text();
   [[nodiscard]] std::string first_line() const;
-  void introduce(std::string& text) const;
+  void introduce(std::string& text, const ClockOffset& offset) const;
   base::Status end() RONDE_REQUIRES(starting_);
 
   const Place place_;
   const collectives::Board& board_;
   const base::Clock& clock_;
   const base::Log& log_;
-  ClockOffset offset_;
   collectives::BatchTimes* times_ = nullptr;
   std::atomic<bool> on_{false};
 
@@ -97,6 +96,7 @@ class Timeline {
   std::condition_variable_any wake_;
   std::vector<Traced> events_ RONDE_GUARDED_BY(mutex_);
   std::uint64_t lost_ RONDE_GUARDED_BY(mutex_) = 0;
+  ClockOffset offset_ RONDE_GUARDED_BY(mutex_);
   bool stopping_ RONDE_GUARDED_BY(mutex_) = false;
 };
 

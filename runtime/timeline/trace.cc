@@ -94,6 +94,11 @@ std::string json_text(std::string_view text) {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string arguments_of(const ClockOffset& clocks) {
+  return "\"offset_ns\":" + std::to_string(clocks.offset.count()) +
+         ",\"error_ns\":" + std::to_string(clocks.error.count());
+}
+
 void TraceLines::append(std::string& text, const Traced& traced) {
   std::visit([&](const auto& one) { add(text, one); }, traced);
 }
@@ -262,6 +267,12 @@ void TraceLines::add(std::string& text, const TracedMessage& message) {
     append_number(text, message.bytes);
     text += message.ok ? "}}\n" : ",\"failed\":true}}\n";
   }
+}
+
+void TraceLines::add(std::string& text, const TracedClocks& compared) {
+  offset_ = compared.clocks.offset;
+  begin_event(text, 'i', kRowOfBatches, "\"clocks compared\"", compared.at);
+  text += ",\"s\":\"p\",\"args\":{" + arguments_of(compared.clocks) + "}}\n";
 }
 
 void TraceLines::add(std::string& text, const TracedLoss& loss) {

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/operations.h"
 #include "collectives/transport/batch_times.h"
+#include "runtime/timeline/clock_offset.h"
 
 namespace ronde::runtime {
 
@@ -75,15 +76,25 @@ struct TracedLoss {
   base::Instant at{};
 };
 
-using Traced = std::variant<TracedTensor, TracedBatch, TracedMark, TracedLoss, TracedMessage>;
+// From now on this is added to every time.
+struct TracedClocks {
+  ClockOffset clocks;
+  base::Instant at{};
+};
+
+using Traced = std::variant<TracedTensor, TracedBatch, TracedMark, TracedLoss, TracedMessage,
+                            TracedClocks>;
 
 // Text in quotes, as JSON has it; what is no UTF-8 is replaced.
 [[nodiscard]] std::string json_text(std::string_view text);
 
+// Of a JSON object, without its braces.
+[[nodiscard]] std::string arguments_of(const ClockOffset& clocks);
+
 // Writes the events of one rank. Thread safety: one thread at a time.
 class TraceLines {
  public:
-  // offset: is added to every time. cycles: a mark "CYCLE_START" where a batch begins.
+  // offset: is added to every time, until the clocks are compared again. cycles: a mark "CYCLE_START" where a batch begins.
   TraceLines(std::int32_t rank, base::Nanoseconds offset, bool cycles)
       : rank_(rank), offset_(offset), cycles_(cycles) {}
 
@@ -105,6 +116,7 @@ class TraceLines {
   void add(std::string& text, const TracedMark& mark);
   void add(std::string& text, const TracedLoss& loss);
   void add(std::string& text, const TracedMessage& message);
+  void add(std::string& text, const TracedClocks& compared);
   const TensorRow& tensor_row(std::string& text, const TracedTensor& tensor);
   void append_span(std::string& text, base::Instant begin, base::Instant end) const;
   void add_span(std::string& text, const Span& span) const;
@@ -114,7 +126,7 @@ class TraceLines {
   void name_row(std::string& text, std::int64_t row, std::string_view name);
 
   const std::int32_t rank_;
-  const base::Nanoseconds offset_;
+  base::Nanoseconds offset_;
   const bool cycles_;
   std::unordered_map<std::string, std::int64_t> rows_;
   std::array<std::unordered_map<std::string, TensorRow>, base::kOperations.size()> tensor_rows_;

@@ -195,6 +195,8 @@ TEST_F(Timelines, EachHostHasAFileOfItsOwnAndSaysHowFarItsClockIsApart) {
       EXPECT_EQ(error > 0, host == 1);
       EXPECT_LE(std::abs(offset), error) << "it is one clock";
     }
+    // Each rank of the other host has asked again, since its timeline is on.
+    EXPECT_EQ(with(all, "name", "clocks compared").size(), host == 1 ? 2U : 0U);
     EXPECT_FALSE(with(all, "name", "between hosts").empty());
   }
   EXPECT_EQ(ranks, (std::set<int>{0, 1, 2, 3}));
