@@ -33,6 +33,13 @@ def check_linear_regression(programs):
     expect([line.split(":")[0] for line in lines] == ["step 8", "step 16"], done, "other steps")
     losses = [float(line.split("loss ")[1].split(",")[0]) for line in lines]
     expect(losses[0] > losses[1] > 0, done, "the loss does not fall")
+    # A rank that stands still half of the time is named at the end.
+    name = programs.path("linear_regression")
+    stutter = ('"$@" & it=$!; while grep -q "^State:.[^Z]" /proc/$it/status; do kill -STOP $it; sleep 0.02; '
+               "kill -CONT $it; sleep 0.02; done; wait $it")
+    done = programs.run_parts(2, [[name, "--steps=20000"], ["sh", "-c", stutter, "sh", name, "--steps=20000"]])
+    result(done)
+    expect("\nlate: the others waited for rank 1 in " in done.stdout, done, "nobody is named")
     # A line with a value that is not finite is no result.
     for ranks in (1, 2):
         done = programs.run("linear_regression", "--learning-rate=1", "--momentum=0.99",
