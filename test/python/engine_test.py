@@ -18,6 +18,7 @@ import weakref
 import numpy
 
 import ronde
+from ronde import _messages, _numpy
 from local_ranks import run_ranks
 
 TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64",
@@ -201,6 +202,16 @@ class Errors(unittest.TestCase):
         late, nothing, _ = run_ranks(3, body)
         self.assertEqual((late[0]["tensor"], late[0]["rank"], late[0]["steps"]), ("weight", 1, 3))
         self.assertEqual(nothing, [])
+
+    def test_a_message_has_a_deadline_of_its_own(self):
+        def body(engine):
+            data = numpy.ones(2)
+            memory = _numpy.memory_of(data.ctypes.data, data.shape, _numpy.NUMBERS["float64"], data)
+            _messages.receive(engine, 1 - engine.rank, 7, memory, "activations", deadline=0.2).wait(None)
+
+        with self.assertRaisesRegex(ronde.Error, "tag 7 from rank .* This is the deadline of the message") as caught:
+            run_ranks(2, body)
+        self.assertEqual(caught.exception.status, ronde.Status.DEADLINE)
 
     def test_a_nan_is_named_before_it_spreads(self):
         def body(engine):
