@@ -12,7 +12,7 @@ namespace ronde::runtime {
 using base::Code;
 using base::Status;
 
-// Collective. Later each rank asks for itself (timeline/clock_watch.h).
+// Collective. Later each rank asks for itself (messages/clock_watch.h).
 Status Engine::compare_clocks(base::Instant deadline) {
   RONDE_ASSIGN_OR_RETURN(
       const auto offset,

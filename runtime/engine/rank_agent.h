@@ -40,7 +40,7 @@
 #include "runtime/tensors/ended_works.h"
 #include "runtime/tensors/lateness.h"
 #include "runtime/tensors/tensor_table.h"
-#include "runtime/timeline/clock_watch.h"
+#include "runtime/messages/clock_watch.h"
 #include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {

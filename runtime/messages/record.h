@@ -28,7 +28,7 @@ enum class RecordKind : std::uint8_t {
   kTaken = 8,    // of what came from another host: `address` bytes of small ones and `id` chunks
   kAsk = 9,      // to the leader of another host: which of its ranks is stopped?
   kState = 10,   // answers that: `code` is the first, or -1; a text follows
-  // Between the clocks of two hosts (timeline/clock_watch.h); no message has to do with them.
+  // Between the clocks of two hosts (clock_watch.h); no message has to do with them.
   kClock = 11,  // what does your clock show? `id`: what mine does
   kTime = 12,   // answers that: `address`, and the `id` comes back
 };

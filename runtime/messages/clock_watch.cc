@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/timeline/clock_watch.h"
+#include "runtime/messages/clock_watch.h"
 
 namespace ronde::runtime {
 

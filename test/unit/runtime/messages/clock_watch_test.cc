@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clocks that drift apart are compared each minute, and the trace goes by the last comparison.
-#include "runtime/timeline/clock_watch.h"
+#include "runtime/messages/clock_watch.h"
 
 #include <gtest/gtest.h>
 
