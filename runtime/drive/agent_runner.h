@@ -90,8 +90,8 @@ class AgentRunner {
   // system call made.
   void notify(bool wake_background);
 
-  // After will_wait() and an announcement, for a caller that does not wait: does in this thread what
-  // another one would be woken for, unless one drives already. Never blocks.
+  // After will_wait() and an announcement, for a caller that does not wait: does in this thread
+  // what another one would be woken for, unless one drives already. Never blocks.
   void help();
 
   // Waits until `completion` is done or the clock has reached `deadline`, and drives the agent

@@ -360,8 +360,8 @@ void RankAgent::deliver(std::int32_t from, const std::vector<std::byte>& message
   ++frames_taken_;
   const auto record = read_record(message);
   const bool of_clocks = record && record->record.kind >= RecordKind::kClock;
-  const Status status = of_clocks ? clocks_.on_record(from, record->record)
-                                  : messages_.on_frame(from, message);
+  const Status status =
+      of_clocks ? clocks_.on_record(from, record->record) : messages_.on_frame(from, message);
   if (!status.ok()) failure_.fail(status, from);
 }
 

@@ -34,13 +34,13 @@
 #include "runtime/member/stall_watch.h"
 #include "runtime/member/stand_watch.h"
 #include "runtime/member/submitters.h"
+#include "runtime/messages/clock_watch.h"
 #include "runtime/messages/messages.h"
 #include "runtime/sets/set_agents.h"
 #include "runtime/sets/set_openings.h"
 #include "runtime/tensors/ended_works.h"
 #include "runtime/tensors/lateness.h"
 #include "runtime/tensors/tensor_table.h"
-#include "runtime/messages/clock_watch.h"
 #include "runtime/timeline/timeline.h"
 
 namespace ronde::runtime {

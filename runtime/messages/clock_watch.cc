@@ -35,9 +35,9 @@ Status ClockWatch::on_record(std::int32_t from, const Record& record) {
                         .address = static_cast<std::uint64_t>(now.count())});
   }
   if (!asks_) return {};
-  const ClockOffset found = offset_of_answer(Instant(static_cast<std::int64_t>(record.id)),
-                                             Instant(static_cast<std::int64_t>(record.address)),
-                                             now);
+  const ClockOffset found =
+      offset_of_answer(Instant(static_cast<std::int64_t>(record.id)),
+                       Instant(static_cast<std::int64_t>(record.address)), now);
   if (asked_ == 1 || found.error < best_.error) best_ = found;
   if (asked_ < kClockExchanges) return ask();
   timeline_.adjust(best_);

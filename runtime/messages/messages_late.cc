@@ -179,7 +179,8 @@ std::string Messages::stopped_here(std::int32_t* first, std::int32_t preferred) 
 
 Instant Messages::fails_at(const Operation& operation) const {
   const base::Nanoseconds own = operation.request.deadline;
-  const base::Nanoseconds patience = own > base::Nanoseconds(0) ? own : context_.config.stall_failure;
+  const base::Nanoseconds patience =
+      own > base::Nanoseconds(0) ? own : context_.config.stall_failure;
   return patience >= base::kNever - operation.since ? base::kNever : operation.since + patience;
 }
 

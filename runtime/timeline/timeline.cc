@@ -51,8 +51,7 @@ void Timeline::introduce(std::string& text, const ClockOffset& offset) const {
         "\"value\":" +
             std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
   about("clock", "\"host\":" + std::to_string(place_.host) +
-                     ",\"hosts\":" + std::to_string(place_.hosts) +
-                     "," + arguments_of(offset));
+                     ",\"hosts\":" + std::to_string(place_.hosts) + "," + arguments_of(offset));
 }
 
 Status Timeline::start(const std::string& path, bool cycles) {

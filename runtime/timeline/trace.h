@@ -82,8 +82,8 @@ struct TracedClocks {
   base::Instant at{};
 };
 
-using Traced = std::variant<TracedTensor, TracedBatch, TracedMark, TracedLoss, TracedMessage,
-                            TracedClocks>;
+using Traced =
+    std::variant<TracedTensor, TracedBatch, TracedMark, TracedLoss, TracedMessage, TracedClocks>;
 
 // Text in quotes, as JSON has it; what is no UTF-8 is replaced.
 [[nodiscard]] std::string json_text(std::string_view text);
@@ -94,7 +94,8 @@ using Traced = std::variant<TracedTensor, TracedBatch, TracedMark, TracedLoss, T
 // Writes the events of one rank. Thread safety: one thread at a time.
 class TraceLines {
  public:
-  // offset: is added to every time, until the clocks are compared again. cycles: a mark "CYCLE_START" where a batch begins.
+  // offset: is added to every time, until the clocks are compared again. cycles: a mark
+  // "CYCLE_START" where a batch begins.
   TraceLines(std::int32_t rank, base::Nanoseconds offset, bool cycles)
       : rank_(rank), offset_(offset), cycles_(cycles) {}
 

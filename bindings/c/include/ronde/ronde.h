@@ -960,15 +960,15 @@ RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
 
 typedef struct ronde_message {
   size_t struct_size;
-  int32_t rank;     /* the other rank; of a receive RONDE_ANY_RANK, too */
-  int32_t dtype;    /* a ronde_dtype */
-  int64_t tag;      /* any number */
-  void* data;       /* dense; a send only reads it. NULL where count is 0 */
-  int64_t count;    /* elements */
-  int32_t device;   /* RONDE_DEVICE_CPU */
-  int32_t line;     /* with `file`: the place of the call in the caller's source, for errors */
-  const char* file; /* may be NULL */
-  uint64_t flags;   /* RONDE_FLAG_WILL_WAIT, or 0 */
+  int32_t rank;        /* the other rank; of a receive RONDE_ANY_RANK, too */
+  int32_t dtype;       /* a ronde_dtype */
+  int64_t tag;         /* any number */
+  void* data;          /* dense; a send only reads it. NULL where count is 0 */
+  int64_t count;       /* elements */
+  int32_t device;      /* RONDE_DEVICE_CPU */
+  int32_t line;        /* with `file`: the place of the call in the caller's source, for errors */
+  const char* file;    /* may be NULL */
+  uint64_t flags;      /* RONDE_FLAG_WILL_WAIT, or 0 */
   int64_t deadline_ns; /* as in a ronde_request */
 } ronde_message;
 
