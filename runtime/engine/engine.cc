@@ -25,9 +25,6 @@ namespace {
 constexpr base::Nanoseconds kFirstPause = std::chrono::microseconds(20);
 constexpr base::Nanoseconds kLongestPause = std::chrono::milliseconds(1);
 
-// How long a caller that waits in slices may do something else between two of them.
-constexpr base::Nanoseconds kSliceGap = std::chrono::seconds(1);
-
 static_assert(WaitingHabit::kLongestDelay == AgentRunner::kMostOwed);
 
 }  // namespace
@@ -341,6 +338,7 @@ LineHost Engine::line_host() {
   LineHost host{.board = job_->board(),
                 .runner = runner_,
                 .waits = agent_.line_waits(),
+                .threads = agent_.threads(),
                 .config = config_,
                 .clock = *clock_,
                 .log = log_,

@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "collectives/in_host/lines.h"
 #include "runtime/drive/agent.h"
+#include "runtime/negotiate/deadlock_watch.h"
+#include "runtime/negotiate/messages.h"
 
 namespace ronde::runtime {
 
@@ -28,6 +31,8 @@ class LineWaits {
    public:
     // Whether it may go on, be it that nothing more will come. Reads words of the board alone.
     [[nodiscard]] virtual bool may_go_on() const = 0;
+    // What it waits for, in words.
+    [[nodiscard]] virtual StandingTensor standing() const = 0;
     Completion completion;
 
    protected:
@@ -54,6 +59,29 @@ class LineWaits {
    private:
     LineWaits& waits_;
     Waiter& waiter_;
+  };
+
+  // Keeps a wait in which a thread has slept in the list of those that stand still, for the watch
+  // of deadlocks.
+  class Stand {
+   public:
+    Stand(LineWaits& waits, const Waiter& waiter, base::Instant since)
+        : waits_(waits), waiter_(waiter) {
+      const base::MutexLock lock(waits_.mutex_);
+      waits_.standing_.emplace_back(since, &waiter_);
+      waits_.any_has_stood_ = true;
+      waits_.more_stand_.store(true, std::memory_order_release);
+    }
+    Stand(const Stand&) = delete;
+    Stand& operator=(const Stand&) = delete;
+    ~Stand() {
+      const base::MutexLock lock(waits_.mutex_);
+      std::erase_if(waits_.standing_, [&](const auto& each) { return each.second == &waiter_; });
+    }
+
+   private:
+    LineWaits& waits_;
+    const Waiter& waiter_;
   };
 
   // Keeps lines in the list of those that this rank uses.
@@ -96,11 +124,43 @@ class LineWaits {
     return woken;
   }
 
+  // Whether more stand still than when this was asked last.
+  bool take_more() {
+    return more_stand_.load(std::memory_order_relaxed) && more_stand_.exchange(false);
+  }
+  [[nodiscard]] bool in_use() const {
+    const base::MutexLock lock(mutex_);
+    return !lines_.empty() || any_has_stood_;
+  }
+  // Since when the first of those that stand still does; kNever: none does.
+  [[nodiscard]] base::Instant oldest() const {
+    const base::MutexLock lock(mutex_);
+    base::Instant oldest = base::kNever;
+    for (const auto& [since, waiter] : standing_) oldest = std::min(oldest, since);
+    return oldest;
+  }
+  // Adds what they wait for; false: one of them is about to go on.
+  bool add_to(StandingAnnouncement& standing) const {
+    const base::MutexLock lock(mutex_);
+    for (const auto& [since, waiter] : standing_) {
+      if (waiter->may_go_on()) return false;
+      if (standing.tensors.size() < kMostTensorsStanding) {
+        standing.tensors.push_back(waiter->standing());
+      } else {
+        ++standing.more;
+      }
+    }
+    return true;
+  }
+
  private:
   const Complete complete_;
   std::atomic<bool> any_{false};
-  base::Mutex mutex_;
+  std::atomic<bool> more_stand_{false};
+  mutable base::Mutex mutex_;
   std::vector<Waiter*> waiters_ RONDE_GUARDED_BY(mutex_);
+  std::vector<std::pair<base::Instant, const Waiter*>> standing_ RONDE_GUARDED_BY(mutex_);
+  bool any_has_stood_ RONDE_GUARDED_BY(mutex_) = false;
   std::vector<const collectives::Lines*> lines_ RONDE_GUARDED_BY(mutex_);
 };
 

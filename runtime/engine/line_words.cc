@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "runtime/engine/engine_patience.h"
 #include "runtime/negotiate/stopped.h"
 
 namespace ronde::runtime {
@@ -89,6 +90,16 @@ void LineWords::begin(For what, Sequence call, std::int32_t root) {
 }
 
 Result<bool> LineWords::await_on(base::Instant until) {
+  auto here = look_on(until);
+  if (!stand_) return here;  // it has never slept
+  waiting_.reset();
+  if (here.ok() && !*here) return here;  // the caller goes on to wait
+  if (until != base::kNever) host_.threads.waits_no_more();
+  stand_.reset();
+  return here;
+}
+
+Result<bool> LineWords::look_on(base::Instant until) {
   if (looks_ == 0) idle_ = Idle(host_.config.spin, kYielding, host_.oversubscribed);
   until_ = until;
   passed_ = false;
@@ -97,7 +108,7 @@ Result<bool> LineWords::await_on(base::Instant until) {
   if (host_.board.failed()) return host_.failure();
   if (const std::int32_t rank = joined(); rank >= 0) return ended_by(ended_ = rank);
   RONDE_RETURN_IF_ERROR(usable());
-  if (!late_) return await_on(until);  // whoever has joined had come before
+  if (!late_) return look_on(until);  // whoever has joined had come before
   const std::vector<std::int32_t> late = missing();
   return host_.fail(
       Status::error(Code::kDeadline, text_ + " has waited for " + base::ranks_phrase(late) +
@@ -138,6 +149,7 @@ void LineWords::sleep() {
   late_ = now >= end;
   passed_ = now >= until_;
   if (late_ || passed_) return;
+  stand();
   completion.reset();
   // From here on the agent looks for this thread; what came before that it sees itself.
   const LineWaits::Sleep sleep(host_.waits, *this);
@@ -146,6 +158,21 @@ void LineWords::sleep() {
     return;
   }
   static_cast<void>(host_.runner.wait(completion, std::min({notice_, end, until_})));
+}
+
+// This thread stands still from now on, as far as the watch of deadlocks knows. Nobody who finds
+// the others there, or sees them come soon, gets here.
+void LineWords::stand() {
+  if (until_ != base::kNever) {
+    host_.threads.waits_until(std::min(until_, base::kNever - kSliceGap) + kSliceGap);
+  } else if (!waiting_) {
+    waiting_.emplace(host_.threads);
+  }
+  if (!stand_) stand_.emplace(host_.waits, *this, began_);
+}
+
+StandingTensor LineWords::standing() const {
+  return {text_, "call " + std::to_string(call_)};
 }
 
 std::vector<std::int32_t> LineWords::missing() const {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,8 @@
 #include "runtime/drive/agent_runner.h"
 #include "runtime/drive/idle.h"
 #include "runtime/engine/line_waits.h"
+#include "runtime/member/submitters.h"
+#include "runtime/negotiate/messages.h"
 
 namespace ronde::runtime {
 
@@ -28,6 +31,7 @@ struct LineHost {
   collectives::Board board;
   AgentRunner& runner;
   LineWaits& waits;
+  Submitters& threads;
   const base::Config& config;
   const base::Clock& clock;
   const base::Log& log;
@@ -64,8 +68,13 @@ class LineWords final : public LineWaits::Waiter {
   // While nobody waits.
   void rename(std::string what) { text_ = std::move(what); }
   [[nodiscard]] base::Status usable() const { return host_.usable(); }
-  // An error where this rank has joined.
-  [[nodiscard]] base::Status may_begin() const {
+  // An error where this rank has joined. A thread that calls here for the first time counts as one
+  // that submits.
+  [[nodiscard]] base::Status may_begin() {
+    if (const std::thread::id id = std::this_thread::get_id(); id != thread_) {
+      thread_ = id;
+      host_.threads.submitted();
+    }
     if (ended_ >= 0) return ended_by(ended_);  // for good, whoever else may still read the lines
     const bool has_joined = lines_.joined(rank_).load(std::memory_order_relaxed) != 0;
     return has_joined ? ended_by(rank_) : base::Status();
@@ -103,9 +112,12 @@ class LineWords final : public LineWaits::Waiter {
   }
 
   [[nodiscard]] bool may_go_on() const override;
+  [[nodiscard]] StandingTensor standing() const override;
 
  private:
   void begin(For what, Sequence call, std::int32_t root);
+  base::Result<bool> look_on(base::Instant until);
+  void stand();
   // A rank that has joined, and that this one waits for; -1: none.
   [[nodiscard]] std::int32_t joined() const;
   [[nodiscard]] base::Status ended_by(std::int32_t joined) const;
@@ -131,6 +143,9 @@ class LineWords final : public LineWaits::Waiter {
   bool passed_ = false;    // this has
   base::Instant began_{};  // asleep since
   base::Instant notice_ = base::kNever;
+  std::thread::id thread_;
+  std::optional<LineWaits::Stand> stand_;       // once it has slept,
+  std::optional<Submitters::Waiting> waiting_;  // and without a time of its own
 };
 
 }  // namespace ronde::runtime

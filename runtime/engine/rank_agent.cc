@@ -107,6 +107,7 @@ void RankAgent::end_message(Work& work, const Status& status, bool of_job) {
 
 int RankAgent::do_work(SleepState& sleep) {
   int work = line_waits_.look();
+  if (work > 0 || line_waits_.take_more()) standing_.look_soon();
   bool left = true;  // unless step() returns without an error
   if (sets_.changed()) work += take_changes_of_sets();
   if (!failure_.failed()) {
@@ -198,8 +199,8 @@ bool RankAgent::sets_stand(StandingAnnouncement& standing) {
 
 std::optional<Instant> RankAgent::oldest_beside() const {
   const Instant opening = openings_.oldest();
-  if (opening == base::kNever && !messages_.in_use()) return std::nullopt;
-  return std::min(opening, messages_.oldest());
+  if (opening == base::kNever && !line_waits_.in_use() && !messages_.in_use()) return std::nullopt;
+  return std::min({opening, line_waits_.oldest(), messages_.oldest()});
 }
 
 bool RankAgent::add_beside(StandingAnnouncement& standing, const std::string& where) const {
@@ -212,7 +213,7 @@ bool RankAgent::add_beside(StandingAnnouncement& standing, const std::string& wh
   }
   standing.frames_sent += frames_sent_.load(std::memory_order_acquire);
   standing.frames_taken += frames_taken_;
-  return true;
+  return line_waits_.add_to(standing);
 }
 
 void RankAgent::want_rings(bool wanted) {

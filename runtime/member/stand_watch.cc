@@ -2,6 +2,7 @@
 #include "runtime/member/stand_watch.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -26,17 +27,22 @@ void StandWatch::check() {
   const Instant now = context_.clock.now();
   if (now < next_look_) return;
   next_look_ = now + kPatience;
-  const Instant oldest = this->oldest();
-  if (oldest == kNever || now - oldest >= kPatience) return look(now);
+  const Instant first = oldest();
+  if (first == kNever || now - first >= kPatience) return look(now);
   // Nothing has waited for long. What was reported is over.
-  next_look_ = std::min(next_look_, oldest + kPatience);
-  if (reported_) look(now);
+  next_look_ = std::min(next_look_, first + kPatience);
+  if (reported_) return look(now);
+  static_cast<void>(all_wait(now));
+}
+
+Instant StandWatch::oldest() const {
+  return std::min(member_.table().oldest(1), hooks_.beside().value_or(kNever));
 }
 
 Instant StandWatch::next() const {
-  const Instant oldest = this->oldest();
-  if (oldest == kNever) return reported_ ? next_look_ : kNever;  // it waits in process sets
-  return std::max(oldest + kPatience, next_look_);
+  const Instant first = oldest();
+  if (first == kNever) return reported_ ? next_look_ : kNever;  // it waits in process sets
+  return std::max(first + kPatience, next_look_);
 }
 
 bool StandWatch::add_to(StandingAnnouncement& standing, const std::string& where) const {
@@ -52,16 +58,21 @@ bool StandWatch::add_to(StandingAnnouncement& standing, const std::string& where
   return hooks_.add_beside(standing, where);
 }
 
-void StandWatch::look(Instant now) {
+// A thread that waits for no tensor of the table, or another rank that waits for none, may have
+// been told a moment ago that it can go on: then only one that has waited since an earlier look
+// stands still.
+bool StandWatch::all_wait(Instant now) {
   const Submitters::Look found = threads_.look(now);
-  // A thread that waits for none of that may have been told a moment ago that it can go
-  // on: then only one that has waited since the look before stands still.
-  const bool since_before = still_ && moves_ == found.moves;
+  if (!still_ || moves_ != found.moves) still_since_ = now;
   still_ = found.still;
   moves_ = found.moves;
-  const bool waits = !member_.table().empty() || oldest() <= now - kPatience;
-  const bool stands = found.still && (since_before || waits);
-  StandingAnnouncement standing{.stands = true, .moves = found.moves, .batches = member_.batches()};
+  const bool by_table = !member_.table().empty() && !hooks_.beside().has_value();
+  return found.still && (by_table || now - still_since_ >= kPatience / 2);
+}
+
+void StandWatch::look(Instant now) {
+  const bool stands = all_wait(now);
+  StandingAnnouncement standing{.stands = true, .moves = moves_, .batches = member_.batches()};
   if (!stands || !hooks_.sets(standing) || !add_to(standing)) {
     if (!std::exchange(reported_, false)) return;
     return member_.announce(StandingAnnouncement{}, true).ignore();

@@ -27,8 +27,8 @@ class StandWatch {
     std::function<bool()> idle;  // whether nothing is executed on this rank
     // add_to() of the process sets of the job, and those that are being opened.
     std::function<bool(StandingAnnouncement& standing)> sets;
-    // What is in no table: messages, and sets that are being opened. Since when the oldest is
-    // waited for; kNever: none is; nothing: there has been none.
+    // What is in no table: calls by lines, messages, and sets that are being opened. Since when the
+    // oldest is waited for; kNever: none is; nothing: there has been none.
     std::function<std::optional<base::Instant>()> beside;
     std::function<bool(StandingAnnouncement& standing, const std::string& where)> add_beside;
   };
@@ -37,6 +37,8 @@ class StandWatch {
 
   // Call it in every step; it mostly reads a clock.
   void check();
+  // The next check() looks: a thread that has stood still goes on, or one stands still now.
+  void look_soon() { next_look_ = {}; }
   // When the next look is due; kNever while nothing is in flight.
   [[nodiscard]] base::Instant next() const;
   // Adds what is in flight; false: some of it is executed, or will be.
@@ -44,9 +46,8 @@ class StandWatch {
 
  private:
   void look(base::Instant now);
-  [[nodiscard]] base::Instant oldest() const {
-    return std::min(member_.table().oldest(1), hooks_.beside().value_or(base::kNever));
-  }
+  bool all_wait(base::Instant now);
+  [[nodiscard]] base::Instant oldest() const;
 
   const RankContext& context_;
   Member& member_;
@@ -57,6 +58,7 @@ class StandWatch {
   // As the last look found it.
   bool still_ = false;
   std::uint64_t moves_ = 0;
+  base::Instant still_since_{};  // the first look that found the same
 };
 
 }  // namespace ronde::runtime

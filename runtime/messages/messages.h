@@ -35,8 +35,8 @@ namespace ronde::runtime {
 // its work is done. On a host nobody but the two ranks is woken, and none that awaits nothing.
 //
 // Thread safety: send(), receive(), attend(), shut(), want_given_up(), in_use(), idle(),
-// in_flight(), moving(), busy(), oldest_text() and text_of_work() from any thread; the rest is for
-// the agent.
+// in_flight(), moving(), busy(), oldest(), oldest_text() and text_of_work() from any thread; the
+// rest is for the agent.
 class Messages {
  public:
   // Up to so many bytes a message travels in the channel, and its send is done at once.

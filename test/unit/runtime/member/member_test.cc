@@ -4,6 +4,7 @@
 #include "runtime/member/member.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,12 +105,13 @@ class MemberTest : public ::testing::Test {
   OneMember first{boards[0], shape, 0};
   OneMember second{boards[1], shape, 1};
   Submitters threads;
+  std::optional<base::Instant> beside;  // since when something in no table is waited for
   StandWatch standing{first.context,
                       first.member,
                       threads,
                       {.idle = [] { return true; },
                        .sets = [](auto&) { return true; },
-                       .beside = [] { return std::nullopt; },
+                       .beside = [this] { return beside; },
                        .add_beside = [](auto&, const auto&) { return true; }}};
 };
 
@@ -197,6 +199,32 @@ TEST_F(MemberTest, ARankWithATensorStandsStillAtTheFirstLook) {
   EXPECT_EQ(read(0), "w");
   const Submitters::Waiting wait(threads);
   EXPECT_EQ(look(), "stands, with 1");
+}
+
+// Another rank may have been told by a post, or a message, of this one just now.
+TEST_F(MemberTest, WhereSomethingIsInNoTableTheLookBeforeCountsToo) {
+  first.submit("w");
+  EXPECT_EQ(read(0), "w");
+  beside = base::kNever;
+  const Submitters::Waiting wait(threads);
+  EXPECT_EQ(look(), "");
+  EXPECT_EQ(look(), "stands, with 1");
+}
+
+TEST_F(MemberTest, WhatIsInNoTableIsReportedAfterASecond) {
+  beside = first.clock.now();
+  {
+    const Submitters::Waiting line(threads);
+    standing.check();  // the look before
+    EXPECT_EQ(read(0), "");
+    EXPECT_LE(standing.next(), first.clock.now() + kStandingReported);
+    EXPECT_EQ(look(), "stands, with 0");
+  }
+  standing.check();
+  EXPECT_EQ(read(0), "");
+  standing.look_soon();  // and says so at once
+  standing.check();
+  EXPECT_EQ(read(0), "goes on");
 }
 
 }  // namespace
