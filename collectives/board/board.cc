@@ -112,6 +112,14 @@ Bytes Board::size_of(const BoardGeometry& geometry) {
   return Bytes::of_size(lay_out(geometry, nullptr).total);
 }
 
+std::vector<Bytes> Board::parts_of(const BoardGeometry& geometry) {
+  std::vector<Bytes> parts{size_of(geometry) - Bytes(geometry.ranks * geometry.arena_bytes)};
+  if (geometry.arena_bytes > 0) {
+    parts.resize(1 + static_cast<std::size_t>(geometry.ranks), Bytes(geometry.arena_bytes));
+  }
+  return parts;
+}
+
 Status Board::format(SharedMemory& memory, const BoardGeometry& geometry) {
   RONDE_RETURN_IF_ERROR(check_geometry(geometry));
   if (memory.bytes().size() < size_of(geometry).size()) {

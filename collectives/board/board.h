@@ -94,6 +94,8 @@ class Board {
   static base::Status check_geometry(const BoardGeometry& geometry);
   // The bytes that a board takes. The geometry must be valid (check_geometry).
   static base::Bytes size_of(const BoardGeometry& geometry);
+  // The same by parts: what all ranks share, and then the arena of each, if it has any.
+  static std::vector<base::Bytes> parts_of(const BoardGeometry& geometry);
   // Makes a board of zeroed memory. Its creator calls this once, before any rank attaches.
   static base::Status format(SharedMemory& memory, const BoardGeometry& geometry);
   // The board of this memory, seen from `rank`. `event_fds` has those of all ranks, by rank.

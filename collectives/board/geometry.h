@@ -9,6 +9,9 @@
 
 namespace ronde::collectives {
 
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 struct BoardGeometry {
   std::int32_t ranks = 1;
   std::int64_t announce_bytes = 256 << 10;  // ring of each rank's stream to the coordinator

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "base/codec.h"
 #include "base/host_name.h"
@@ -71,10 +72,11 @@ struct Message {
   msghdr header{};
 };
 
-// The receiver gets duplicates.
-Status send_batch(const FileDescriptor& socket, std::span<const int> fds, const Clock& clock,
-                  Instant deadline) {
+// The receiver gets duplicates. more: this is not the last batch.
+Status send_batch(const FileDescriptor& socket, std::span<const int> fds, bool more,
+                  const Clock& clock, Instant deadline) {
   Message message(fds.size());
+  message.byte = more ? 1 : 0;
   cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
@@ -92,9 +94,10 @@ Status send_batch(const FileDescriptor& socket, std::span<const int> fds, const 
   return {};
 }
 
-// Appends what send_batch() has sent; the kernel does not join messages that carry descriptors.
-Status receive_batch(const FileDescriptor& socket, std::vector<FileDescriptor>& fds,
-                     const Clock& clock, Instant deadline) {
+// Appends what send_batch() has sent, and returns whether there is more; the kernel does not join
+// messages that carry descriptors.
+Result<bool> receive_batch(const FileDescriptor& socket, std::vector<FileDescriptor>& fds,
+                           const Clock& clock, Instant deadline) {
   while (base::wait_until_ready(socket, POLLIN, clock, deadline)) {
     Message message(kFdsPerMessage);
     const ssize_t size = ::recvmsg(socket.get(), &message.header, MSG_CMSG_CLOEXEC);
@@ -114,7 +117,7 @@ Status receive_batch(const FileDescriptor& socket, std::vector<FileDescriptor>& 
                            "not all descriptors arrived: the limit of open files (ulimit -n) is "
                            "too low for this many ranks on a host");
     }
-    return {};
+    return message.byte != 0;
   }
   return past_deadline();
 }
@@ -163,7 +166,8 @@ class Gathering {
               Instant deadline) {
     while (!fds.empty()) {
       const std::size_t count = std::min(kFdsPerMessage, fds.size());
-      Status sent = send_batch(members_[position], fds.first(count), clock, deadline);
+      Status sent =
+          send_batch(members_[position], fds.first(count), count < fds.size(), clock, deadline);
       if (!sent.ok()) return of_other_end(sent) ? failure_of(position) : sent;
       fds = fds.subspan(count);
     }
@@ -242,14 +246,20 @@ Result<FileDescriptor> come(const std::string& name, const Hello& hello, const C
 // A rank's part, once it has come in.
 Result<BoardHandover> receive_from_leader(const FileDescriptor& socket, std::size_t ranks,
                                           const Clock& clock, Instant deadline) {
-  std::vector<FileDescriptor> fds;
-  while (fds.size() < ranks + 1) {
-    RONDE_RETURN_IF_ERROR(receive_batch(socket, fds, clock, deadline));
+  std::vector<FileDescriptor> event_fds;
+  for (bool more = true; more;) {
+    RONDE_ASSIGN_OR_RETURN(more, receive_batch(socket, event_fds, clock, deadline));
   }
-  RONDE_ASSIGN_OR_RETURN(auto memory, SharedMemory::map_fd(std::move(fds.front())));
-  fds.erase(fds.begin());
+  if (event_fds.size() <= ranks) {
+    return Status::error(Code::kInternal, "the leader has sent too few descriptors");
+  }
+  const auto own = event_fds.end() - narrow<std::ptrdiff_t>(ranks);
+  std::vector<FileDescriptor> of_memory(std::make_move_iterator(event_fds.begin()),
+                                        std::make_move_iterator(own));
+  event_fds.erase(event_fds.begin(), own);
+  RONDE_ASSIGN_OR_RETURN(auto memory, SharedMemory::map_fds(std::move(of_memory)));
   return BoardHandover{std::move(memory),
-                       std::make_shared<const std::vector<FileDescriptor>>(std::move(fds)),
+                       std::make_shared<const std::vector<FileDescriptor>>(std::move(event_fds)),
                        std::vector<FileDescriptor>(ranks)};
 }
 
@@ -280,7 +290,7 @@ Result<BoardHandover> HandoverListener::hand_over(std::shared_ptr<SharedMemory> 
   const Status gathered = gathering.gather(clock, deadline);
   gathering.report(log);
   RONDE_RETURN_IF_ERROR(gathered);
-  std::vector<int> fds{memory->fd()};
+  std::vector<int> fds = memory->fds();
   for (const FileDescriptor& one : *event_fds) fds.push_back(one.get());
   for (std::size_t position = 1; position < ranks; ++position) {
     RONDE_RETURN_IF_ERROR(gathering.give(position, fds, clock, deadline));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handover of a board to the processes of a host. A memfd and eventfds have no name, so they
+// The handover of a board to the processes of a host. Memfds and eventfds have no name, so they
 // travel over a Unix socket. The leader listens on an abstract socket with a random name; the
 // bootstrap tells the others the name; then
 //
 //   rank                                     leader
 //   connects, comes in by the door      ->   (base/wire/door.h)
 //   hello {its position}                ->   collects all ranks
-//   maps the board, keeps the rest      <-   the memfd and the eventfds of all ranks, in batches
+//   maps the board, keeps the rest      <-   the memfds of the board and of all arenas, and the
+//                                            eventfds of all ranks, in batches
 //   gave up (at its own deadline)       ->
 //
 // Both sides check that the other belongs to the same user: that is what protects the board. The

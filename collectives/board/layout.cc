@@ -10,9 +10,6 @@ constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kCacheLinePair - 1) / kCacheLinePair * kCacheLinePair;
 }
 
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 // Hands out one section after another, each on its own cache lines.
 class Placer {
  public:

@@ -8,9 +8,11 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
+#include <cstdint>
 #include <string>
 #include <utility>
+
+#include "collectives/board/geometry.h"
 
 namespace ronde::collectives {
 
@@ -43,12 +45,10 @@ Status check_file_size_limit(Bytes bytes) {
                            "RONDE_BUFFER_BYTES");
 }
 
-}  // namespace
-
-Result<std::shared_ptr<SharedMemory>> SharedMemory::create_memfd(Bytes bytes) {
+Result<FileDescriptor> make_memfd(const char* name, Bytes bytes) {
   RONDE_RETURN_IF_ERROR(check_size(bytes));
   RONDE_RETURN_IF_ERROR(check_file_size_limit(bytes));
-  FileDescriptor fd(::memfd_create("ronde-board", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  FileDescriptor fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Status::system("could not create shared memory (memfd_create)", errno);
   if (::ftruncate(fd.get(), bytes.value()) != 0) {
     return Status::system("could not size shared memory to " + size_text(bytes), errno);
@@ -56,47 +56,102 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create_memfd(Bytes bytes) {
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Status::system("could not seal the size of shared memory", errno);
   }
-  return map(std::move(fd), bytes);
+  return fd;
+}
+
+Status not_mapped(Bytes bytes) {
+  return Status::system("could not map shared memory of " + size_text(bytes) +
+                            " (most of it is address space for ronde::Buffer: a lower "
+                            "RONDE_BUFFER_BYTES needs less)",
+                        errno);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<SharedMemory>> SharedMemory::create_memfds(std::span<const Bytes> parts) {
+  std::vector<FileDescriptor> fds;
+  for (const Bytes bytes : parts) {
+    RONDE_ASSIGN_OR_RETURN(auto fd, make_memfd(fds.empty() ? "ronde-board" : "ronde-arena", bytes));
+    fds.push_back(std::move(fd));
+  }
+  return map(std::move(fds), parts);
 }
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::create_heap(Bytes bytes) {
   RONDE_RETURN_IF_ERROR(check_size(bytes));
   // Pages come from mmap and not from operator new, because they are zero without being touched.
-  return map(FileDescriptor(), bytes);
-}
-
-Result<std::shared_ptr<SharedMemory>> SharedMemory::map_fd(FileDescriptor fd) {
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) {
-    return Status::system("could not inspect the shared memory that was received", errno);
-  }
-  // Without the seal another process could shrink it, and the next access would be a SIGBUS.
-  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return Status::error(Code::kSystem, "the shared memory that was received is not sealed");
-  }
-  return map(std::move(fd), Bytes(status.st_size));
-}
-
-Result<std::shared_ptr<SharedMemory>> SharedMemory::map(FileDescriptor fd, Bytes bytes) {
-  const int kind = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  void* memory =
-      ::mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, kind | MAP_NORESERVE, fd.get(), 0);
-  if (memory == MAP_FAILED) {
-    return Status::system("could not map shared memory of " + size_text(bytes) +
-                              " (most of it is address space for ronde::Buffer: a lower "
-                              "RONDE_BUFFER_BYTES needs less)",
-                          errno);
-  }
+  void* const memory = ::mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return not_mapped(bytes);
   return std::shared_ptr<SharedMemory>(
-      new SharedMemory(std::move(fd), std::span(static_cast<std::byte*>(memory), bytes.size())));
+      new SharedMemory(std::span(static_cast<std::byte*>(memory), bytes.size())));
+}
+
+Result<std::shared_ptr<SharedMemory>> SharedMemory::map_fds(std::vector<FileDescriptor> fds) {
+  std::vector<Bytes> parts;
+  for (const FileDescriptor& fd : fds) {
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) {
+      return Status::system("could not inspect the shared memory that was received", errno);
+    }
+    // Without the seal another process could shrink it, and the next access would be a SIGBUS.
+    const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+      return Status::error(Code::kSystem, "the shared memory that was received is not sealed");
+    }
+    parts.emplace_back(status.st_size);
+  }
+  return map(std::move(fds), parts);
+}
+
+// In one range of addresses, which begins where a huge page may.
+Result<std::shared_ptr<SharedMemory>> SharedMemory::map(std::vector<FileDescriptor> fds,
+                                                        std::span<const Bytes> parts) {
+  Bytes sum;
+  for (const Bytes part : parts) {
+    RONDE_RETURN_IF_ERROR(check_size(part));
+    sum += part;
+  }
+  const std::size_t size = (sum.size() + kPage - 1) / kPage * kPage;
+  void* const range = ::mmap(nullptr, size + kHugePage, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) return not_mapped(sum);
+  auto* const begin = static_cast<std::byte*>(range);
+  const std::size_t before =
+      (kHugePage - reinterpret_cast<std::uintptr_t>(range) % kHugePage) % kHugePage;
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(begin + before + size, kHugePage - before);
+  std::byte* next = begin + before;
+  // Owns the range from here on.
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(std::span(next, sum.size())));
+  for (std::size_t i = 0; i < fds.size(); ++i) {
+    if (::mmap(next, parts[i].size(), PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fds[i].get(), 0) == MAP_FAILED) {
+      return not_mapped(sum);
+    }
+    next += parts[i].size();
+  }
+  memory->fds_ = std::move(fds);
+  return memory;
+}
+
+std::vector<int> SharedMemory::fds() const {
+  std::vector<int> fds;
+  for (const FileDescriptor& fd : fds_) fds.push_back(fd.get());
+  return fds;
+}
+
+void SharedMemory::keep_fds_of(std::size_t part) {
+  for (std::size_t i = 1; i < fds_.size(); ++i) {
+    if (i != part) fds_[i] = FileDescriptor();
+  }
 }
 
 void SharedMemory::declare_bulk(std::span<std::byte> part) const {
   if (part.empty()) return;
   // Both calls are advice: nothing depends on whether the kernel takes it.
   ::madvise(part.data(), part.size(), MADV_DONTDUMP);
-  if (fd_.valid()) ::madvise(part.data(), part.size(), MADV_HUGEPAGE);
+  if (!fds_.empty()) ::madvise(part.data(), part.size(), MADV_HUGEPAGE);
 }
 
 SharedMemory::~SharedMemory() { ::munmap(bytes_.data(), bytes_.size()); }

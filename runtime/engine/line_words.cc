@@ -171,9 +171,7 @@ void LineWords::stand() {
   if (!stand_) stand_.emplace(host_.waits, *this, began_);
 }
 
-StandingTensor LineWords::standing() const {
-  return {text_, "call " + std::to_string(call_)};
-}
+StandingTensor LineWords::standing() const { return {text_, "call " + std::to_string(call_)}; }
 
 std::vector<std::int32_t> LineWords::missing() const {
   std::vector<std::int32_t> missing;

@@ -160,7 +160,7 @@ class Opening {
 
   Status make_board(Greeting& mine) {
     RONDE_ASSIGN_OR_RETURN(
-        memory_, collectives::SharedMemory::create_memfd(collectives::Board::size_of(geometry_)));
+        memory_, collectives::SharedMemory::create_memfds(collectives::Board::parts_of(geometry_)));
     RONDE_ASSIGN_OR_RETURN(handover_, collectives::HandoverListener::open());
     mine.socket_name = handover_->name();
     return collectives::Board::format(*memory_, geometry_);
@@ -218,6 +218,7 @@ class Opening {
     RONDE_ASSIGN_OR_RETURN(
         board_, collectives::Board::attach(handed.memory, base::narrow<std::int32_t>(index),
                                            handed.event_fds));
+    handed.memory->keep_fds_of(index + 1);  // its arena, behind the board
     connections_ = std::move(handed.connections);
     return {};
   }

@@ -58,7 +58,8 @@ void SetOpenings::add_to(StandingAnnouncement& standing) const {
       continue;
     }
     const std::string gap = opening->place.empty() ? "" : ", ";
-    standing.tensors.push_back({"'" + name + "'", "a process set that opens" + gap + opening->place});
+    standing.tensors.push_back(
+        {"'" + name + "'", "a process set that opens" + gap + opening->place});
   }
 }
 

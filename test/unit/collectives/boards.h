@@ -25,7 +25,7 @@ inline BoardGeometry small(std::int32_t ranks, std::int64_t entries = 16) {
 // The boards of all ranks, in one process. Holding the memory keeps format() and attach() apart.
 inline std::vector<Board> make_boards(const BoardGeometry& geometry, bool heap = true) {
   auto memory = heap ? SharedMemory::create_heap(Board::size_of(geometry))
-                     : SharedMemory::create_memfd(Board::size_of(geometry));
+                     : SharedMemory::create_memfds(Board::parts_of(geometry));
   EXPECT_TRUE(memory.ok()) << memory.status().to_string();
   EXPECT_TRUE(Board::format(**memory, geometry).ok());
   auto fds = make_event_fds(geometry.ranks);

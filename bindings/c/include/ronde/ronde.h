@@ -271,8 +271,8 @@ typedef struct ronde_request {
   double weight;
 } ronde_request;
 
-/* What an engine has done since it was opened. Calls that meet in lines on the board (prepared ones,
- * and small ones that block and are made again and again) are not in it. */
+/* What an engine has done since it was opened. Calls that meet in lines on the board (prepared
+ * ones, and small ones that block and are made again and again) are not in it. */
 typedef struct ronde_statistics {
   size_t struct_size;
   uint64_t batches;          /* batches this rank has executed */

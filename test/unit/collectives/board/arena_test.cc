@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -27,8 +28,8 @@ using base::Bytes;
 constexpr std::int64_t kPage = 4096;
 
 std::shared_ptr<SharedMemory> memory_of(std::int64_t bytes, bool heap = true) {
-  auto memory =
-      heap ? SharedMemory::create_heap(Bytes(bytes)) : SharedMemory::create_memfd(Bytes(bytes));
+  auto memory = heap ? SharedMemory::create_heap(Bytes(bytes))
+                     : SharedMemory::create_memfds(std::array{Bytes(bytes)});
   EXPECT_TRUE(memory.ok()) << memory.status().to_string();
   return *memory;
 }

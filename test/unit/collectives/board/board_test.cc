@@ -163,7 +163,7 @@ TEST(Board, R24TheMarksOfArrivalsHaveNoPagesUntilARankWritesThem) {
   const BoardGeometry geometry = small(64, 1 << 18);
   for (const bool heap : {true, false}) {
     auto memory = heap ? *SharedMemory::create_heap(Board::size_of(geometry))
-                       : *SharedMemory::create_memfd(Board::size_of(geometry));
+                       : *SharedMemory::create_memfds(Board::parts_of(geometry));
     const auto arrived = lay_out(geometry, memory->bytes().data()).arrived;
     ASSERT_EQ(arrived.size_bytes(), std::size_t{256} << 20);
     ASSERT_TRUE(Board::format(*memory, geometry).ok());

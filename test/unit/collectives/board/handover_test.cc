@@ -105,7 +105,7 @@ struct Host {
   explicit Host(std::size_t count) : ranks(job_ranks(count)) {
     const BoardGeometry geometry{
         .ranks = static_cast<std::int32_t>(count), .announce_bytes = 64, .decision_bytes = 64};
-    memory = *SharedMemory::create_memfd(Board::size_of(geometry));
+    memory = *SharedMemory::create_memfds(Board::parts_of(geometry));
     EXPECT_TRUE(Board::format(*memory, geometry).ok());
   }
   base::Result<BoardHandover> lead(std::chrono::nanoseconds limit) {
