@@ -17,9 +17,6 @@ inline constexpr base::Nanoseconds kVerdictMargin = std::chrono::seconds(10);
 // own agent to end the works of a job that has failed.
 inline constexpr base::Nanoseconds kFarewell = std::chrono::seconds(5);
 
-// How long a caller that waits in slices may do something else between two of them.
-inline constexpr base::Nanoseconds kSliceGap = std::chrono::seconds(1);
-
 // A thread that close() lets go first.
 class Inside {
  public:

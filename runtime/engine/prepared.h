@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "collectives/in_host/lines.h"
 #include "collectives/kernels/reduce.h"
-#include "runtime/engine/line_words.h"
+#include "runtime/lines/line_words.h"
 #include "runtime/tensors/local_tensor.h"
 #include "runtime/tensors/work.h"
 

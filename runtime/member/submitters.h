@@ -5,12 +5,16 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/clock.h"
 
 namespace ronde::runtime {
+
+// How long a caller that waits in slices may do something else between two of them.
+inline constexpr base::Nanoseconds kSliceGap = std::chrono::seconds(1);
 
 // A thread is known by its number in the kernel, so that one that has ended can be told from one
 // that does something else. (Where the kernel gives the number to a later thread, that one counts

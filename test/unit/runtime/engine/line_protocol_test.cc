@@ -34,7 +34,7 @@ struct World {
   int calls = 3;
   bool broadcasts = false;
   bool dies = false;     // rank 0 may end at any step
-  bool refuses = false;  // each rank may refuse each call (runtime/engine/quick_calls.h)
+  bool refuses = false;  // each rank may refuse each call (runtime/lines/quick_calls.h)
   Fault fault = Fault::kNone;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls by name that meet in lines of their own accord: the bits and the errors of ordinary ones,
 // no batch once they are usual, and every way back to the coordinator.
-#include "runtime/engine/quick_calls.h"
+#include "runtime/lines/quick_calls.h"
 
 #include <gmock/gmock.h>
 

@@ -9,7 +9,7 @@
 // the same batches in the same order, so all give it the same line without a word.
 //
 // From then on each call of the name on each rank posts in the line either its bytes or a refusal,
-// in the form beside the number (open_line.h), and all look at the forms of all:
+// in the form beside the number (open_calls.h), and all look at the forms of all:
 // - nobody refuses: the call is done;
 // - somebody refuses: nobody has used a byte, and all go the ordinary way with this call: as with
 //   every later one, until a batch of that name is claimed. There all ranks take the line back, and
@@ -42,8 +42,8 @@
 #include "base/numbers.h"
 #include "base/status.h"
 #include "collectives/in_host/lines.h"
-#include "runtime/engine/line_words.h"
-#include "runtime/engine/open_line.h"
+#include "runtime/lines/line_words.h"
+#include "runtime/lines/open_calls.h"
 #include "runtime/tensors/signature.h"
 #include "runtime/tensors/submission.h"
 #include "runtime/tensors/tensor_table.h"

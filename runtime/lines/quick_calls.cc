@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/engine/quick_calls.h"
+#include "runtime/lines/quick_calls.h"
 
 #include <algorithm>
 #include <utility>
@@ -125,7 +125,7 @@ void QuickCalls::refuse(Line& line) {
   if (line.refused) return;
   line.refused = true;
   any_refused_.store(true, std::memory_order_relaxed);
-  line.calls.post({.form = kRefuses, .operation = Operation::kBarrier});
+  line.calls.post({.form = kRefuses});
 }
 
 std::optional<Status> QuickCalls::call(Submission& submission, bool may_go) {

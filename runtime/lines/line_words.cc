@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting for lines: pauses, yields, sleep, and what is said about a rank that does not come.
-#include "runtime/engine/line_words.h"
+#include "runtime/lines/line_words.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "runtime/engine/engine_patience.h"
 #include "runtime/negotiate/stopped.h"
 
 namespace ronde::runtime {

@@ -20,7 +20,7 @@
 #include "collectives/in_host/lines.h"
 #include "runtime/drive/agent_runner.h"
 #include "runtime/drive/idle.h"
-#include "runtime/engine/line_waits.h"
+#include "runtime/lines/line_waits.h"
 #include "runtime/member/submitters.h"
 #include "runtime/negotiate/messages.h"
 
