@@ -147,6 +147,7 @@ void Engine::close_at_exit() {
                                              oldest + " was in flight"),
         rank_);
     runner_.notify(true);
+    static_cast<void>(await_failure());
   }
   const Status closed = close();
   if (!closed.ok() && !agent_.failure().failed()) log_.error(closed.message());

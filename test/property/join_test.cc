@@ -25,10 +25,53 @@ namespace {
 
 using testing::EnginePtr;
 
+// Where a rank of a set stops, which then dies: before this step of this round.
+struct Stop {
+  int rank = -1;  // of the set; -1: none
+  int round = 0;
+  int step = 0;
+
+  // Whether what has been submitted as this needs more of that rank than it did, if only its join.
+  [[nodiscard]] bool forbids(const Program& program, int round_of, std::size_t tensor,
+                             int step_of) const {
+    if (round_of != round || !forbids_join(round_of)) return forbids_join(round_of);
+    return step_of >= step || program.count(round_of, tensor, rank) <= step_of;
+  }
+  [[nodiscard]] bool forbids_join(int round_of) const { return rank >= 0 && round_of >= round; }
+};
+
+int steps_of(const Program& program, int round, int rank) {
+  int steps = 0;
+  for (std::size_t x = 0; x < program.kinds.size(); ++x) {
+    steps = std::max(steps, program.count(round, x, rank));
+  }
+  return steps;
+}
+
+// That of a rank which does so many steps, or all.
+Stop stop_after(int steps, const Program& program, int rank) {
+  Stop stop{rank, 0, steps};
+  if (rank < 0) return stop;
+  for (; stop.round < program.rounds; ++stop.round) {
+    const int more = steps_of(program, stop.round, rank);
+    if (stop.step < more) break;
+    stop.step -= more;
+  }
+  return stop;
+}
+
+// The error of what fails because that rank has died.
+bool names_dead(const base::Status& status, int rank) {
+  const std::string text = "rank " + std::to_string(rank) + " ended its process";
+  return rank >= 0 && status.code() == base::Code::kPeerFailed && status.rank() == rank &&
+         status.message().find(text) != std::string::npos;
+}
+
 // What the ranks of a set do, of which the first is the job itself.
 struct JointSet {
   std::vector<std::int32_t> ranks;  // of the job
   Program program;
+  Stop stop{};
 
   // -1: it is not in it.
   [[nodiscard]] int number_of(int rank) const {
@@ -61,7 +104,11 @@ JointProgram draw_joint_program(std::mt19937_64& random, bool with_sets) {
     some.program = draw_program(random, static_cast<int>(some.ranks.size()));
     joint.sets.push_back(std::move(some));
   }
-  if (with_sets && below(4) == 0) joint.dies = below(ranks);
+  if (!with_sets || below(4) != 0) return joint;
+  joint.dies = below(ranks);
+  for (JointSet& set : joint.sets) {
+    set.stop = stop_after(below(4), set.program, set.number_of(joint.dies));
+  }
   return joint;
 }
 
@@ -69,12 +116,14 @@ JointProgram draw_joint_program(std::mt19937_64& random, bool with_sets) {
 // joins while some still are.
 class JointRun {
  public:
-  // fails: a rank dies, so that calls may fail. dies: this one, before some step.
-  JointRun(const Program& program, int rank, Engine& engine, std::uint64_t seed, bool fails,
-           bool dies)
-      : program_(program), rank_(rank), engine_(engine), random_(seed), fails_(fails) {
-    if (dies) steps_left_ = static_cast<int>(random_() % 4);
-  }
+  // dies: the rank of the job that dies; -1: none.
+  JointRun(const JointSet& set, int rank, Engine& engine, std::uint64_t seed, int dies)
+      : program_(set.program),
+        stop_(set.stop),
+        rank_(rank),
+        engine_(engine),
+        random_(seed),
+        dies_(dies) {}
 
   void run() {
     for (int round = 0; round < program_.rounds; ++round) {
@@ -83,10 +132,10 @@ class JointRun {
       const bool whole = program_.whole_steps[static_cast<std::size_t>(round)];
       if (whole && random_() % 2 == 0) finish_all();
       const auto join = engine_.join(random_() % 2 == 0);
-      note(join.status());
+      note(join.status(), false);
       if (!join.ok()) return;
       const base::Status joined = engine_.wait(**join);
-      note(joined);
+      note(joined, stop_.forbids_join(round));
       if (joined.ok()) lasts_.push_back((*join)->last_joined);
       finish_all();
     }
@@ -97,12 +146,8 @@ class JointRun {
  private:
   // False: this rank dies here, with calls in flight.
   bool run_steps(int round) {
-    int steps = 0;
-    for (std::size_t x = 0; x < program_.kinds.size(); ++x) {
-      steps = std::max(steps, program_.count(round, x, rank_));
-    }
-    for (int step = 0; step < steps; ++step) {
-      if (steps_left_-- == 0) return false;
+    for (int step = 0; step < steps_of(program_, round, rank_); ++step) {
+      if (rank_ == stop_.rank && round == stop_.round && step == stop_.step) return false;
       finish_all();
       std::vector<std::size_t> order(program_.kinds.size());
       std::iota(order.begin(), order.end(), 0);
@@ -110,30 +155,35 @@ class JointRun {
       for (const std::size_t x : order) {
         if (program_.count(round, x, rank_) <= step) continue;
         calls_.emplace_back(program_, rank_, round, x, step);
-        open_.push_back(&calls_.back());
-        note(open_.back()->start(engine_));
+        const base::Status started = calls_.back().start(engine_);
+        note(started, false);
+        if (started.ok()) {
+          open_.emplace_back(&calls_.back(), stop_.forbids(program_, round, x, step));
+        }
       }
     }
     return true;
   }
   void finish_all() {
     std::ranges::shuffle(open_, random_);
-    for (JoinCall* const call : open_) note(call->finish(engine_, wrong_));
+    for (const auto& [call, forbidden] : open_) note(call->finish(engine_, wrong_), forbidden);
     open_.clear();
   }
-  void note(const base::Status& status) {
-    if (status.ok() || (fails_ && status.code() == base::Code::kPeerFailed)) return;
+  // forbidden: it cannot be done without the rank that dies. That one itself hears of no failure.
+  void note(const base::Status& status, bool forbidden) {
+    if (status.ok() && forbidden) wrong_ += "done without the rank that died; ";
+    if (status.ok() || (rank_ != stop_.rank && names_dead(status, dies_))) return;
     wrong_ += status.message() + "; ";
   }
 
   const Program& program_;
+  const Stop stop_;
   const int rank_;
   Engine& engine_;
   std::mt19937_64 random_;
-  const bool fails_;
-  int steps_left_ = -1;
-  std::deque<JoinCall> calls_;  // until the engine has closed
-  std::vector<JoinCall*> open_;
+  const int dies_;
+  std::deque<JoinCall> calls_;                    // until the engine has closed
+  std::vector<std::pair<JoinCall*, bool>> open_;  // forbidden: as in note()
   std::vector<std::int32_t> lasts_;
   std::string wrong_;
 };
@@ -157,44 +207,56 @@ class JointRank {
       threads.emplace_back([this, set] { run_in(set); });
     }
     for (std::thread& thread : threads) thread.join();
-    if (joint_.dies == rank_) {
-      static_cast<void>(job_.submit(testing::barrier_of("never")));
-      return job_.close_at_exit();
-    }
+    if (joint_.dies == rank_) return die();
     close();
   }
   // Who joined last in each set, by round.
   [[nodiscard]] const std::vector<std::vector<std::int32_t>>& lasts() const { return lasts_; }
 
  private:
-  [[nodiscard]] bool may_fail() const { return joint_.dies >= 0; }
+  // It succeeds, or somebody had died.
+  void expect_end(const base::Status& status) const {
+    EXPECT_TRUE(status.ok() || names_dead(status, joint_.dies)) << status.message();
+  }
+  void expect_failed(const base::Status& status) const {
+    EXPECT_TRUE(names_dead(status, joint_.dies)) << status.message();
+  }
 
   void run_in(std::size_t set) {
     const JointSet& mine = joint_.sets[set];
     if (set > 0) {
       auto opened = job_.subset(mine.ranks, "set " + std::to_string(set));
-      EXPECT_TRUE(opened.ok() || may_fail()) << opened.status().message();
+      expect_end(opened.status());
       if (!opened.ok()) return;
       engines_[set] = *std::move(opened);
     }
     Engine& engine = set == 0 ? job_ : *engines_[set];
-    runs_[set] = std::make_unique<JointRun>(mine.program, mine.number_of(rank_), engine,
-                                            seed_ * 10 + set, may_fail(), joint_.dies == rank_);
+    runs_[set] = std::make_unique<JointRun>(mine, mine.number_of(rank_), engine, seed_ * 10 + set,
+                                            joint_.dies);
     runs_[set]->run();
     EXPECT_EQ(runs_[set]->wrong(), "") << "rank " << rank_ << " in set " << set;
     lasts_[set] = runs_[set]->lasts();
   }
+  // While a message is in flight: a barrier would be done where all others have joined.
+  void die() {
+    std::byte never{};
+    MessageRequest message{.rank = (rank_ + 1) % job_.size(), .dtype = base::DType::kU8};
+    message.count = 1;
+    message.memory = &never;
+    EXPECT_TRUE(job_.receive(message).ok());
+    job_.close_at_exit();
+  }
   void close() {
     for (const EnginePtr& set : engines_) {
       if (set == nullptr) continue;
-      const base::Status closed = set->close();
-      EXPECT_TRUE(closed.ok() || may_fail()) << closed.message();
+      expect_end(set->close());
     }
     const auto end = job_.submit(testing::barrier_of("end"));
     const base::Status ended = end.ok() ? job_.wait(**end) : end.status();
-    EXPECT_TRUE(ended.ok() || may_fail()) << ended.message();
     const base::Status closed = job_.close();
-    EXPECT_TRUE(closed.ok() || may_fail()) << closed.message();
+    for (const base::Status& status : {ended, closed}) {
+      joint_.dies < 0 ? expect_end(status) : expect_failed(status);
+    }
   }
 
   const JointProgram& joint_;
