@@ -15,6 +15,7 @@
 
 #include "test/support/bound_job.h"
 #include "test/support/engines.h"
+#include "test/support/process_sets.h"
 
 namespace ronde::runtime {
 namespace {
@@ -23,7 +24,7 @@ using testing::allreduce_of;
 using testing::on_ranks;
 
 // Runs body(rank, engine) with two ranks, each in the thread that has opened its engine.
-void run_caller_driven(const std::function<void(int, Engine&)>& body) {
+void run_caller_driven(const std::function<void(int, Engine&)>& body, bool fails = false) {
   const auto job = LocalJob::create(2);
   ASSERT_TRUE(job.ok());
   on_ranks(2, [&](int rank) {
@@ -38,7 +39,7 @@ void run_caller_driven(const std::function<void(int, Engine&)>& body) {
     ASSERT_TRUE(engine.ok()) << engine.status().message();
     body(rank, **engine);
     const base::Status closed = (*engine)->close();
-    EXPECT_TRUE(closed.ok()) << closed.message();
+    EXPECT_EQ(closed.ok(), !fails) << closed.message();
   });
 }
 
@@ -106,6 +107,27 @@ TEST(CallerDriven, AnotherThreadOnlyAsks) {
     }).join();
     EXPECT_TRUE(poll_until_done(engine, **work));
   });
+}
+
+// The set's coordinator, rank 0, is elsewhere for longer than the set may take to end.
+TEST(CallerDriven, WhatIsGivenUpInASetThatDoesNotEndFailsTheJob) {
+  std::atomic<bool> given_up{false};
+  run_caller_driven(
+      [&](int rank, Engine& engine) {
+        const auto set = testing::set_of(engine, {0, 1}, "tp");
+        if (rank == 1) {
+          const auto work = set->submit(testing::barrier_of("alone")).value();
+          set->settle(*work, base::Nanoseconds(0));
+          EXPECT_EQ(work->status.code(), base::Code::kDeadline) << work->status.message();
+          given_up = true;
+        }
+        while (!given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const base::Status failed = testing::finish(engine, testing::barrier_of("all"));
+        EXPECT_NE(failed.message().find("process set 'tp' of ranks 0-1: 'alone'"),
+                  std::string::npos)
+            << failed.message();
+      },
+      true);
 }
 
 }  // namespace

@@ -148,8 +148,9 @@ TEST(ProcessSetsEnd, FailTheJobByTheNumbersOfTheJob) {
 
 struct GivenUp {
   std::vector<std::int32_t> leaders;  // of the job, which has three ranks
-  Ranks ranks;                        // of the set
-  int by = 0;                         // rank of the job
+  std::string algorithm;
+  Ranks ranks;  // of the set
+  int by = 0;   // rank of the job
 };
 
 void give_up_one(const GivenUp& given, int rank, Engine& engine, std::atomic<bool>& given_up) {
@@ -182,14 +183,16 @@ void give_up_one(const GivenUp& given, int rank, Engine& engine, std::atomic<boo
 }
 
 TEST(ProcessSetsEnd, WhoseWorkIsGivenUpFailAlone) {
-  for (const GivenUp& given : std::vector<GivenUp>{{{0, 0, 0}, {1, 2}, 1},
-                                                   {{0, 1, 1}, {1, 2}, 2},
-                                                   {{0, 0, 2}, {1, 2}, 1},
-                                                   {{0, 1, 2}, {1, 2}, 2},
-                                                   {{0, 1, 1}, {0, 1, 2}, 2},
-                                                   {{0, 0, 2}, {0, 1, 2}, 1}}) {
+  for (const GivenUp& given : std::vector<GivenUp>{{{0, 0, 0}, "auto", {1, 2}, 1},
+                                                   {{0, 0, 0}, "ring", {1, 2}, 2},
+                                                   {{0, 1, 1}, "auto", {1, 2}, 2},
+                                                   {{0, 0, 2}, "auto", {1, 2}, 1},
+                                                   {{0, 1, 2}, "ring", {1, 2}, 2},
+                                                   {{0, 1, 1}, "auto", {0, 1, 2}, 2},
+                                                   {{0, 0, 2}, "auto", {0, 1, 2}, 1}}) {
     testing::EngineOptions options;
     options.shape = base::JobShape::of_leaders(given.leaders).value();
+    options.environment = {"RONDE_ALGORITHM=" + given.algorithm};
     std::atomic<bool> given_up{false};
     run_job(3, options,
             [&](int rank, Engine& engine) { give_up_one(given, rank, engine, given_up); });
