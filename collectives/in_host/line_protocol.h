@@ -9,6 +9,7 @@
 //   even calls. Calls count from 1 and wrap around. Before the first call the lines hold 0 (even)
 //   and -1 (odd).
 // - sleeps: 1: this rank sleeps, or is about to, and must be rung for.
+// - ended: this rank posts nothing more, and no call that waits for it can end.
 //
 // Call k on each rank, where everybody needs everybody (allreduce, barrier, allgather):
 //   write bytes into line k mod 2; sequence = k                            (seq_cst)
@@ -26,6 +27,12 @@
 //   poster:   sequence = k;   then rings those whose `sleeps` is 1
 //   sleeper:  sleeps = 1;     then looks at the sequences once more, and only then sleeps
 // A ring that comes between the look and the sleep is kept, as a doorbell does.
+//
+// A rank that waits no longer ends the operation for all (give_up): `ended` = 1, then it takes back
+// what it has posted of the call that has not ended, and rings everybody. Whoever has seen the post
+// before has the bytes of a whole call; whoever comes later finds that it is not there, and, since
+// `ended` was written before, why. Whoever hears of an end while it waits gives up, too, since
+// others may wait for it alone.
 #pragma once
 
 namespace ronde::collectives {
@@ -36,7 +43,9 @@ namespace ronde::collectives {
 // - ring(rank): what sleep() of that rank returns for
 // - watch(): waits a moment; false when it is time to sleep
 // - sleep(): until this rank is rung, or may return at any time before
-// - over(): true: no more waiting, since the job has failed or it is too late
+// - over(): true: no more waiting, since the job has failed, it is too late, or a rank that is
+//   waited for has ended
+// - set_ended(): seq_cst
 //
 // Thread safety: one thread at a time.
 template <typename Words>
@@ -68,6 +77,15 @@ class LineProtocol {
   // For the root of a broadcast: whether its line of the call has been read by all.
   [[nodiscard]] bool may_write(Sequence call) const {
     return all_have_posted(static_cast<Sequence>(call - 2));
+  }
+
+  // Ends the operation for all. has_posted: this rank has posted the call, and takes that back.
+  void give_up(Sequence call, bool has_posted) {
+    words_.set_ended();
+    if (has_posted) words_.post(line_of(call), static_cast<Sequence>(call - 2));
+    for (int rank = 0; rank < words_.ranks(); ++rank) {
+      if (rank != words_.rank()) words_.ring(rank);
+    }
   }
 
   // False where it was over before.

@@ -14,6 +14,20 @@
 
 namespace ronde::collectives {
 
+// Which rank has ended an operation for all: it has joined, or has not waited longer.
+struct LineEnd {
+  std::int32_t rank = -1;  // -1: nobody has
+  bool late = false;
+
+  [[nodiscard]] bool is_one() const { return rank >= 0; }
+  [[nodiscard]] std::uint32_t word() const {
+    return (static_cast<std::uint32_t>(rank) + 1) * 2 + (late ? 1 : 0);
+  }
+  static LineEnd of(std::uint32_t word) {
+    return {static_cast<std::int32_t>(word / 2) - 1, word % 2 != 0};
+  }
+};
+
 // Copies refer to the same memory, which must outlive them. Ranks are positions on the host. The
 // words are plain ones, used through std::atomic_ref: where all ranks post in each call, memory of
 // zeros is as good as format().
@@ -35,7 +49,7 @@ class Lines {
   // Once, before the other ranks know of the memory.
   void format() const {
     for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-      for (const auto& word : {sleeps(rank), joined(rank), left(rank)}) {
+      for (const auto& word : {sleeps(rank), joined(rank), left(rank), ended(rank)}) {
         word.store(0, std::memory_order_relaxed);
       }
       for (const int line : {0, 1}) {
@@ -54,6 +68,11 @@ class Lines {
   // 1: this rank has joined, and posts nothing more.
   [[nodiscard]] std::atomic_ref<std::uint32_t> joined(std::int32_t rank) const {
     return word(at(rank) + sizeof(std::uint32_t));
+  }
+  // How this rank, or another one that it has heard of, has ended the operation: it posts nothing
+  // more. 0: it has not; otherwise a LineEnd.
+  [[nodiscard]] std::atomic_ref<std::uint32_t> ended(std::int32_t rank) const {
+    return word(at(rank) + 3 * sizeof(std::uint32_t));
   }
   // 1: this rank does not use the lines any more. Once all have left, the memory is free.
   [[nodiscard]] std::atomic_ref<std::uint32_t> left(std::int32_t rank) const {

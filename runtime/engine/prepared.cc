@@ -73,6 +73,7 @@ LineCalls::LineCalls(LineHost host, const Lines& lines, const AgreedTensor& agre
     : words_(std::move(host), lines, "prepared '" + tensor.name + "'"),
       operation_(agreed.signature.operation),
       root_(agreed.signature.root),
+      deadline_(tensor.deadline),
       input_(tensor.views.empty()
                  ? std::span<const std::byte>()
                  : std::span(tensor.views.front().input, tensor.views.front().bytes().size())),
@@ -116,6 +117,7 @@ void LineCalls::plan_reduction(const AgreedTensor& agreed) {
 
 Status LineCalls::start() {
   RONDE_RETURN_IF_ERROR(words_.may_begin());
+  if (deadline_ > base::Nanoseconds(0)) words_.set_end(words_.after(deadline_));
   const Lines::Sequence call = call_ + 1;
   const bool broadcasts = row(operation_).has_root;
   if (broadcasts && words_.rank() != root_) {

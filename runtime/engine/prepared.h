@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "collectives/in_host/lines.h"
 #include "collectives/kernels/reduce.h"
@@ -39,6 +40,8 @@ class LineCalls {
                                 const std::vector<std::size_t>& bytes_of_rank);
 
   base::Status start();
+  // With a deadline of its own a call that is late ends the operation on all ranks, with the text
+  // on each, and the job lives.
   base::Status wait();
   [[nodiscard]] const std::vector<std::byte>& gathered() const { return gathered_; }
 
@@ -49,6 +52,7 @@ class LineCalls {
   LineWords words_;
   const base::Operation operation_;
   const std::int32_t root_;
+  const base::Nanoseconds deadline_;  // of each call; 0: the engine's
   const std::span<const std::byte> input_;
   std::byte* const output_;
   collectives::Lines::Sequence call_ = 0;

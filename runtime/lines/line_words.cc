@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "runtime/negotiate/stall_notice.h"
 #include "runtime/negotiate/stopped.h"
 
 namespace ronde::runtime {
@@ -15,6 +16,7 @@ namespace ronde::runtime {
 using base::Code;
 using base::Result;
 using base::Status;
+using collectives::LineEnd;
 
 namespace {
 
@@ -50,22 +52,31 @@ bool LineWords::ready() const {
 }
 
 bool LineWords::may_go_on() const {
-  return ready() || host_.board.failed() || joined() >= 0 || !usable().ok();
+  return ready() || host_.board.failed() || end_of_others().is_one() || !usable().ok();
 }
 
-std::int32_t LineWords::joined() const {
+LineEnd LineWords::end_of_others() const {
   for (std::int32_t rank = 0; rank < ranks(); ++rank) {
-    if (waits_for(rank) && lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return rank;
+    if (!waits_for(rank)) continue;
+    if (lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return {rank, false};
+    const LineEnd end = LineEnd::of(lines_.ended(rank).load(std::memory_order_seq_cst));
+    if (end.is_one()) return end;
   }
-  return -1;
+  return {};
 }
 
-Status LineWords::ended_by(std::int32_t joined) const {
+Status LineWords::ended_by(LineEnd end) const {
+  if (end.late) {
+    return Status::error(Code::kDeadline,
+                         text_ + " has ended: rank " + std::to_string(end.rank) +
+                             " has waited until the deadline of its request: prepare it again")
+        .with_rank(end.rank);
+  }
   return Status::error(Code::kMismatch,
-                       text_ + " has ended: rank " + std::to_string(joined) +
+                       text_ + " has ended: rank " + std::to_string(end.rank) +
                            " has joined, and runs nothing until all have: use the ordinary "
                            "operation, which goes on without it, or prepare it again afterwards")
-      .with_rank(joined);
+      .with_rank(end.rank);
 }
 
 Status LineWords::await(For what, Sequence call, std::int32_t root) {
@@ -105,16 +116,34 @@ Result<bool> LineWords::look_on(base::Instant until) {
   if (Protocol(*this).await([this] { return ready(); })) return true;
   if (passed_) return false;
   if (host_.board.failed()) return host_.failure();
-  if (const std::int32_t rank = joined(); rank >= 0) return ended_by(ended_ = rank);
+  if (const LineEnd end = end_of_others(); end.is_one()) return end_with(end);
   RONDE_RETURN_IF_ERROR(usable());
   if (!late_) return look_on(until);  // whoever has joined had come before
+  return fail_late();
+}
+
+// Whoever waits for this rank alone is to hear of it, too.
+Status LineWords::end_with(LineEnd end) {
+  ended_ = end;
+  Protocol(*this).give_up(call_, end.rank == rank_ && what_ == For::kAll);
+  return ended_by(end);
+}
+
+Status LineWords::fail_late() {
   const std::vector<std::int32_t> late = missing();
-  return host_.fail(
-      Status::error(Code::kDeadline, text_ + " has waited for " + base::ranks_phrase(late) +
-                                         ", which did not run it before "
-                                         "RONDE_STALL_FAILURE_SECONDS" +
-                                         stopped(late)),
-      late.empty() ? -1 : late.front());
+  if (end_ != base::kNever) {
+    static_cast<void>(end_with({rank_, true}));
+    return Status::error(Code::kDeadline, text_ + " has waited for " +
+                                              base::ranks_phrase(late) + stopped(late) +
+                                              deadline_text(true))
+        .with_rank(late.empty() ? -1 : late.front());
+  }
+  return host_.fail(Status::error(Code::kDeadline, text_ + " has waited for " +
+                                                       base::ranks_phrase(late) +
+                                                       ", which did not run it before "
+                                                       "RONDE_STALL_FAILURE_SECONDS" +
+                                                       stopped(late)),
+                    late.empty() ? -1 : late.front());
 }
 
 bool LineWords::watch() {
@@ -122,13 +151,19 @@ bool LineWords::watch() {
   if (host_.caller_driven && looks_ % kLooksPerDrive == 0) {
     static_cast<void>(host_.runner.poll(completion));
   }
-  if (until_ != base::kNever && looks_ % kLooksPerDrive == 0 && host_.clock.now() >= until_) {
-    passed_ = true;
-    return true;
+  if (looks_ % kLooksPerDrive == 0 && std::min(until_, end_) != base::kNever) {
+    look_at_clock();
+    if (passed_ || late_) return true;
   }
   if (looks_ > kFirstLooks) return idle_.again(true);
   cpu_relax();
   return true;
+}
+
+void LineWords::look_at_clock() {
+  const base::Instant now = host_.clock.now();
+  passed_ = now >= until_;
+  late_ = now >= end_;
 }
 
 void LineWords::sleep() {
@@ -144,7 +179,9 @@ void LineWords::sleep() {
     notice_ = host_.clock.after(host_.config.stall_warning);
   }
   const base::Nanoseconds patience = host_.config.stall_failure;
-  const base::Instant end = patience >= base::kNever - began_ ? base::kNever : began_ + patience;
+  const base::Instant end = end_ != base::kNever                ? end_
+                            : patience >= base::kNever - began_ ? base::kNever
+                                                                : began_ + patience;
   late_ = now >= end;
   passed_ = now >= until_;
   if (late_ || passed_) return;
@@ -162,6 +199,7 @@ void LineWords::sleep() {
 // This thread stands still from now on, as far as the watch of deadlocks knows. Nobody who finds
 // the others there, or sees them come soon, gets here.
 void LineWords::stand() {
+  if (end_ != base::kNever) return;  // it may do something else then
   if (until_ != base::kNever) {
     host_.threads.waits_until(std::min(until_, base::kNever - kSliceGap) + kSliceGap);
   } else if (!waiting_) {

@@ -75,10 +75,13 @@ class LineWords final : public LineWaits::Waiter {
       thread_ = id;
       host_.threads.submitted();
     }
-    if (ended_ >= 0) return ended_by(ended_);  // for good, whoever else may still read the lines
+    if (ended_.is_one())
+      return ended_by(ended_);  // for good, whoever else may still read the lines
     const bool has_joined = lines_.joined(rank_).load(std::memory_order_relaxed) != 0;
-    return has_joined ? ended_by(rank_) : base::Status();
+    return has_joined ? ended_by({rank_, false}) : base::Status();
   }
+  // What begins now is to end by then, in place of the deadline of the engine.
+  void set_end(base::Instant end) { end_ = end; }
   void post_call(Sequence call) { Protocol(*this).post(call); }
   base::Status await(For what, Sequence call, std::int32_t root = 0);
   // The same for the lines of all others, but for so long at most: false where that has gone by,
@@ -104,11 +107,12 @@ class LineWords final : public LineWaits::Waiter {
   void set_sleeps(bool sleeps) const {
     lines_.sleeps(rank_).store(sleeps ? 1 : 0, std::memory_order_seq_cst);
   }
+  void set_ended() const { lines_.ended(rank_).store(ended_.word(), std::memory_order_seq_cst); }
   void ring(std::int32_t rank) const { host_.board.doorbell(rank).ring(); }
   bool watch();
   void sleep();
   [[nodiscard]] bool over() const {
-    return late_ || passed_ || host_.board.failed() || joined() >= 0;
+    return late_ || passed_ || host_.board.failed() || end_of_others().is_one();
   }
 
   [[nodiscard]] bool may_go_on() const override;
@@ -118,9 +122,12 @@ class LineWords final : public LineWaits::Waiter {
   void begin(For what, Sequence call, std::int32_t root);
   base::Result<bool> look_on(base::Instant until);
   void stand();
-  // A rank that has joined, and that this one waits for; -1: none.
-  [[nodiscard]] std::int32_t joined() const;
-  [[nodiscard]] base::Status ended_by(std::int32_t joined) const;
+  // How a rank that this one waits for has ended the operation.
+  [[nodiscard]] collectives::LineEnd end_of_others() const;
+  [[nodiscard]] base::Status ended_by(collectives::LineEnd end) const;
+  base::Status end_with(collectives::LineEnd end);
+  base::Status fail_late();
+  void look_at_clock();
   [[nodiscard]] bool ready() const;
   [[nodiscard]] std::vector<std::int32_t> missing() const;
   [[nodiscard]] std::string stopped(const std::vector<std::int32_t>& missing) const;
@@ -137,8 +144,9 @@ class LineWords final : public LineWaits::Waiter {
   std::int32_t root_ = 0;
   int looks_ = 0;
   Idle idle_;
-  std::int32_t ended_ = -1;  // this rank has heard that that one has joined
+  collectives::LineEnd ended_;  // as this rank has heard of it
   bool late_ = false;
+  base::Instant end_ = base::kNever;  // of this call; kNever: the engine's deadline
   base::Instant until_ = base::kNever;
   bool passed_ = false;    // this has
   base::Instant began_{};  // asleep since

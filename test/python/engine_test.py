@@ -136,6 +136,20 @@ class Operations(unittest.TestCase):
             with self.assertRaisesRegex(ronde.Error, "closed"):
                 total.run()
 
+    def test_a_prepared_call_that_is_late_ends_for_all_ranks(self):
+        def body(engine):
+            loss = numpy.zeros(2, numpy.float32)
+            total = engine.prepare_allreduce("timed", loss, ronde.Sum, timeout=0.1 if engine.rank == 0 else None)
+            total.run()
+            if engine.rank == 1:
+                time.sleep(0.5)
+            with self.assertRaisesRegex(ronde.Error, "deadline of (the|its) request") as late:
+                total.run()
+            self.assertEqual(late.exception.rank, 1 - engine.rank)
+            engine.allreduce("goes on", loss, ronde.Sum).wait()
+
+        run_ranks(2, body)
+
     def test_complex_numbers_are_moved_and_summed(self):
         def body(engine):
             for dtype in (numpy.complex64, numpy.complex128):

@@ -14,7 +14,7 @@ from typing import Any, Optional, Sequence
 from ._engine_timeline import EngineTimeline, late_of
 from ._library import (GROUPED_OPERATIONS, LIBRARY, EngineOptions, Error, InvalidArgument, Statistics, Status, call)
 from ._local_job import LocalJob
-from ._requests import Memory, Reduction, _place, _requests
+from ._requests import Memory, Reduction, _place, _requests, deadline_of
 from ._store import Store, StoreFunctions
 from ._works import _Flight
 
@@ -113,7 +113,7 @@ class Engine(EngineTimeline):
         itself, and whose operations have names of their own. Each of these ranks calls it and waits for the others, so
         many seconds at most; without a timeout RONDE_STALL_FAILURE_SECONDS. On another rank it returns at once, an
         engine of size 0 that refuses every operation."""
-        deadline = 0 if timeout is None else int(min(max(timeout, 1e-9) * 1e9, 2**62))
+        deadline = deadline_of(timeout)
         numbers = [int(rank) for rank in ranks]
         file, line = _place()
         pointer = ctypes.c_void_p()

@@ -205,18 +205,20 @@ class Engine(_engine.Engine):
         return Work(self, [self._meet(name)], lambda _: None)
 
     def prepare_allreduce(self, name: str, array: numpy.ndarray, op: Op = Op.AVERAGE, *,
-                          out: Optional[numpy.ndarray] = None, prescale: float = 1.0, postscale: float = 1.0) -> Prepared:
+                          out: Optional[numpy.ndarray] = None, prescale: float = 1.0, postscale: float = 1.0,
+                          timeout: Optional[float] = None) -> Prepared:
         """Agrees on allreduce() of these arrays, to be run as often as wanted; every rank calls it, and waits."""
         target = array if out is None else out
         source = None if out is None else _arrays.memory(self._as_it_lies(array))
         return Prepared(self, "allreduce", name, _same_shape(source, target), self._target(target), lambda _: target,
-                        self._reduction([target], op, prescale, postscale, Compression.none, None))
+                        self._reduction([target], op, prescale, postscale, Compression.none, None), timeout=timeout)
 
-    def prepare_broadcast(self, name: str, array: numpy.ndarray, root: int = 0) -> Prepared:
+    def prepare_broadcast(self, name: str, array: numpy.ndarray, root: int = 0,
+                          timeout: Optional[float] = None) -> Prepared:
         """The same for broadcast()."""
-        return Prepared(self, "broadcast", name, None, self._target(array), lambda _: array, root=root)
+        return Prepared(self, "broadcast", name, None, self._target(array), lambda _: array, root=root, timeout=timeout)
 
-    def prepare_allgather(self, name: str, array: numpy.ndarray) -> Prepared:
+    def prepare_allgather(self, name: str, array: numpy.ndarray, timeout: Optional[float] = None) -> Prepared:
         """The same for allgather(). Each call returns an array of its own."""
         source = _arrays.memory(self._as_it_lies(array))
 
@@ -225,17 +227,18 @@ class Engine(_engine.Engine):
             call(LIBRARY.ronde_prepared_output, prepared, ctypes.byref(data), ctypes.byref(rows), tensor=name)
             return lent_array(data.value or 0, (rows.value, *array.shape[1:]), array.dtype, made).copy()
 
-        made = Prepared(self, "allgather", name, source, None, result)
+        made = Prepared(self, "allgather", name, source, None, result, timeout=timeout)
         return made
 
-    def prepare_reduce_scatter(self, name: str, array: numpy.ndarray, out: numpy.ndarray, op: Op = Op.AVERAGE) -> Prepared:
+    def prepare_reduce_scatter(self, name: str, array: numpy.ndarray, out: numpy.ndarray, op: Op = Op.AVERAGE,
+                               timeout: Optional[float] = None) -> Prepared:
         """The same for reduce_scatter(): this rank's rows come into `out`."""
         return Prepared(self, "reduce_scatter", name, _arrays.memory(self._as_it_lies(array)), self._target(out),
-                        lambda _: out, self._reduction([array], op, 1.0, 1.0, Compression.none, None))
+                        lambda _: out, self._reduction([array], op, 1.0, 1.0, Compression.none, None), timeout=timeout)
 
-    def prepare_barrier(self, name: str) -> Prepared:
+    def prepare_barrier(self, name: str, timeout: Optional[float] = None) -> Prepared:
         """The same for barrier()."""
-        return Prepared(self, "barrier", name, None, None, lambda _: None)
+        return Prepared(self, "barrier", name, None, None, lambda _: None, timeout=timeout)
 
     @staticmethod
     def _as_it_lies(array: numpy.ndarray) -> numpy.ndarray:

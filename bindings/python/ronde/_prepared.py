@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 from ._engine import Engine
 from ._library import LIBRARY, OPERATIONS, InvalidArgument, Status, call
-from ._requests import Memory, Reduction, _requests
+from ._requests import Memory, Reduction, _requests, deadline_of
 
 
 class Prepared:
@@ -22,14 +22,18 @@ class Prepared:
 
     Every rank runs it equally often. On one host ranks meet in shared memory where each moves at most 4,096 bytes: such
     a call has no name and asks no coordinator. It waits inside the library, so that a signal is handled when it ends.
-    It belongs to one thread at a time, and keeps its arrays; when its engine has closed all calls raise."""
+    `timeout` is how many seconds each call may take: in shared memory one that takes longer ends the operation on all
+    ranks, and the engine lives on. It belongs to one thread at a time, and keeps its arrays; when its engine has closed
+    all calls raise."""
 
     def __init__(self, engine: Engine, operation: str, name: str, source: Optional[Memory], target: Optional[Memory],
-                 result: Callable[[ctypes.c_void_p], Any], reduction: Reduction = Reduction(), root: int = 0) -> None:
+                 result: Callable[[ctypes.c_void_p], Any], reduction: Reduction = Reduction(), root: int = 0,
+                 timeout: Optional[float] = None) -> None:
         self._name, self._keep, self._result = name, (source, target), result
         self._pid = os.getpid()
         self._pointer = ctypes.c_void_p()
         requests = _requests([name], [source], [target], reduction, root)
+        requests[0].deadline_ns = deadline_of(timeout)
         call(LIBRARY.ronde_prepare, engine._handle(), OPERATIONS[operation], requests, ctypes.byref(self._pointer),
              tensor=name)
 

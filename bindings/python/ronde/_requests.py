@@ -54,6 +54,11 @@ class Reduction(NamedTuple):
             request.flags |= _WEIGHTED
 
 
+def deadline_of(timeout: Optional[float]) -> int:
+    """The deadline_ns of a request that is to take so many seconds at most; None: the engine's."""
+    return 0 if timeout is None else int(min(max(timeout, 1e-9) * 1e9, 2**62))
+
+
 def supported(op: Op) -> Op:
     """The op itself; raises NotImplementedError for Adasum."""
     op = Op(op)

@@ -3,8 +3,10 @@
 // do not, and the order against other operations.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ronde/ronde.hpp>
@@ -35,6 +37,26 @@ TEST(Prepared, RunsAgainAndAgain) {
       meet.run();
     }
   }
+  engine.close();
+}
+
+// A call that is late ends the operation for all; the engine goes on.
+TEST(Prepared, EndsAtItsDeadlineOnAllRanks) {
+  ronde::Engine engine;
+  if (engine.size() != engine.local_size() || engine.size() == 1) GTEST_SKIP();
+  std::vector<float> data(1);
+  ronde::Prepared sum = engine.prepare_allreduce(
+      "timed", data, ronde::sum, {}, std::chrono::milliseconds(engine.rank() == 0 ? 100 : 60'000));
+  sum.run();
+  if (engine.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+  try {
+    sum.run();
+    FAIL() << "nobody was there in time";
+  } catch (const ronde::Error& error) {
+    EXPECT_EQ(error.status(), RONDE_DEADLINE) << error.what();
+    EXPECT_EQ(error.rank(), engine.rank() == 0 ? 1 : 0);
+  }
+  engine.allreduce_blocking("goes on", data);
   engine.close();
 }
 

@@ -805,9 +805,11 @@ RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);
  *
  * Every rank runs it equally often. Its order against other operations is free between start and
  * wait. A rank that does not come is named after RONDE_STALL_WARNING_SECONDS, and fails the job
- * after RONDE_STALL_FAILURE_SECONDS. One that joins ends those in lines for all ranks
- * (RONDE_MISMATCH, with its number). A prepared operation belongs to one thread at a time, and may
- * outlive its engine, when all calls return RONDE_CLOSED. */
+ * after RONDE_STALL_FAILURE_SECONDS. With deadline_ns in its request each call has ended so long
+ * after its start: in lines a call that has not ends the operation on all ranks, RONDE_DEADLINE
+ * with the rank, and the engine lives on; an ordinary one fails the job. One that joins ends those
+ * in lines for all ranks (RONDE_MISMATCH, with its number). A prepared operation belongs to one
+ * thread at a time, and may outlive its engine, when all calls return RONDE_CLOSED. */
 
 /* The rows of ronde_operation_info, by name. */
 typedef enum ronde_operation_kind {

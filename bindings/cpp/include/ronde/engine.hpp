@@ -261,40 +261,51 @@ class Engine : public detail::MessageCalls<Engine> {
 
   // ---- prepared operations ----
   // Collective, each with the arguments of its ordinary form, in place: agrees once on what is run
-  // again and again, on the same memory. Throw Error: submit and work codes.
+  // again and again, on the same memory. deadline: how long each call may take; one in lines that
+  // takes longer ends the operation on all ranks, and the engine lives on; 0:
+  // RONDE_STALL_FAILURE_SECONDS. Throw Error: submit and work codes.
   //   ronde::Prepared sum = engine.prepare_allreduce("loss", loss, ronde::sum);
   template <OutputRange R>
   Prepared prepare_allreduce(const std::string& name, R&& data, Op op = average,
                              const AllreduceOptions& options = {},
+                             std::chrono::nanoseconds deadline = {},
                              std::source_location where = std::source_location::current()) {
     return prepare(RONDE_ALLREDUCE,
-                   detail::Vector(name, detail::span_of(data), where).reduced(op, options).request);
+                   detail::Vector(name, detail::span_of(data), where).reduced(op, options).request,
+                   deadline);
   }
   template <OutputRange R>
   Prepared prepare_broadcast(const std::string& name, R&& data, int root = 0,
+                             std::chrono::nanoseconds deadline = {},
                              std::source_location where = std::source_location::current()) {
     return prepare(RONDE_BROADCAST,
-                   detail::Vector(name, detail::span_of(data), where).rooted(root).request);
+                   detail::Vector(name, detail::span_of(data), where).rooted(root).request,
+                   deadline);
   }
   template <TensorRange R>
   Prepared prepare_allgather(const std::string& name, R&& data,
+                             std::chrono::nanoseconds deadline = {},
                              std::source_location where = std::source_location::current()) {
     return prepare(RONDE_ALLGATHER,
-                   detail::Vector(name, detail::read_only(detail::span_of(data)), where).request);
+                   detail::Vector(name, detail::read_only(detail::span_of(data)), where).request,
+                   deadline);
   }
   template <TensorRange In, OutputRange Out>
     requires detail::Fit<In, Out>
   Prepared prepare_reduce_scatter(const std::string& name, In&& input, Out&& output,
                                   Op op = average, const ReduceScatterOptions& options = {},
+                                  std::chrono::nanoseconds deadline = {},
                                   std::source_location where = std::source_location::current()) {
     require_share(std::ranges::size(input), options.splits, std::ranges::size(output));
     detail::Vector vector(name, detail::read_only(detail::span_of(input)), where);
     vector.request.output = std::ranges::data(output);
-    return prepare(RONDE_REDUCE_SCATTER, vector.reduced(op, options).split(options.splits).request);
+    return prepare(RONDE_REDUCE_SCATTER, vector.reduced(op, options).split(options.splits).request,
+                   deadline);
   }
   Prepared prepare_barrier(const std::string& name = "barrier",
+                           std::chrono::nanoseconds deadline = {},
                            std::source_location where = std::source_location::current()) {
-    return prepare(RONDE_BARRIER, detail::named(name, where));
+    return prepare(RONDE_BARRIER, detail::named(name, where), deadline);
   }
 
   // This rank has no more steps, where others have: it takes part with neutral elements in what
@@ -470,7 +481,9 @@ class Engine : public detail::MessageCalls<Engine> {
     error.throw_if(call(get(), group.requests.data(), group.count(), &error));
   }
 
-  Prepared prepare(ronde_operation_kind operation, const ronde_request& request) {
+  Prepared prepare(ronde_operation_kind operation, ronde_request request,
+                   std::chrono::nanoseconds deadline) {
+    request.deadline_ns = deadline.count();
     detail::ErrorSlot error;
     ronde_prepared* prepared = nullptr;
     error.throw_if(ronde_prepare(get(), operation, &request, &prepared, &error));

@@ -303,6 +303,59 @@ TEST(PreparedOperations, FailWithTheJobWhereARankStaysAway) {
   });
 }
 
+// After the deadline of a request the operation has ended on all ranks, on one that comes too late
+// in that call, and the job goes on. So does one that has a deadline and keeps to it.
+TEST(PreparedOperations, EndOnAllRanksAtADeadlineOfTheirOwn) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 0}).value();
+  with_engines(
+      3,
+      [](int rank, const testing::EnginePtr& engine) {
+        std::vector<float> data{1.0F};
+        Submission timed = prepared_sum("loss", data);
+        if (rank == 0) timed.deadline = std::chrono::milliseconds(100);
+        const auto made = prepare(engine, timed);
+        ASSERT_TRUE(made->has_lines());
+        expect_ok(made->run());
+        if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        const auto begin = std::chrono::steady_clock::now();
+        const base::Status late = made->run();
+        EXPECT_EQ(late.code(), base::Code::kDeadline);
+        if (rank == 0) {
+          EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100));
+          EXPECT_THAT(late.message(),
+                      ::testing::AllOf(HasSubstr("prepared 'loss' has waited for rank 2"),
+                                       HasSubstr("This is the deadline of the request")));
+          EXPECT_EQ(late.rank(), 2);
+        } else {
+          EXPECT_THAT(late.message(), HasSubstr("'loss' has ended: rank 0 has waited until"));
+          EXPECT_EQ(late.rank(), 0);
+        }
+        EXPECT_THAT(made->run().message(), HasSubstr("rank 0 has waited until the deadline"));
+        const auto again = prepare(engine, prepared_sum("loss", data));
+        data[0] = 1.0F;
+        expect_ok(again->run());
+        EXPECT_EQ(data[0], 3.0F);
+      },
+      options);
+}
+
+// The root waits for the reader that gives up, and the other reader for the root alone.
+TEST(PreparedOperations, OfWhichAReaderGivesUpEndForTheOtherReaderToo) {
+  with_engines(3, [](int rank, const testing::EnginePtr& engine) {
+    std::vector<float> data{1.0F};
+    Submission rooted = prepared_of(Operation::kBroadcast, "weights", data, base::DType::kF32);
+    if (rank == 1) rooted.deadline = std::chrono::milliseconds(50);
+    const auto made = prepare(engine, rooted);
+    if (!made->has_lines()) return;
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    base::Status ended;
+    for (int call = 0; call < 4 && ended.ok(); ++call) ended = made->run();
+    EXPECT_EQ(ended.code(), base::Code::kDeadline) << ended.message();
+    EXPECT_TRUE(rank == 1 || ended.rank() == 1);
+  });
+}
+
 // The weight goes with the data of the ordinary way alone, however small the operation is.
 TEST(Prepared, AveragesByWeightsAreThoseOfTheOrdinaryOperation) {
   with_engines(3, [](int rank, const testing::EnginePtr& engine) {
