@@ -269,6 +269,7 @@ void Messages::finish(const OperationPtr& operation, Status status, Finished& fi
 
 void Messages::end(const Finished& finished) {
   for (const auto& [work, status] : finished.works) hooks_.end(*work, status, false);
+  for (const Status& status : finished.warnings) context_.log.warning(status.message());
   for (const Status& status : finished.lost) {
     context_.log.error(status.message());
     hooks_.remember(status);

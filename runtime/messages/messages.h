@@ -159,6 +159,7 @@ class Messages {
   struct Finished {
     std::vector<std::pair<WorkPtr, base::Status>> works;
     std::vector<base::Status> lost;
+    std::vector<base::Status> warnings;
   };
 
   // ---- messages.cc ----
@@ -250,6 +251,7 @@ class Messages {
   bool shut_ RONDE_GUARDED_BY(mutex_) = false;
   bool awaits_ RONDE_GUARDED_BY(mutex_) = false;
   bool any_ended_ RONDE_GUARDED_BY(mutex_) = false;
+  bool warned_of_lost_ RONDE_GUARDED_BY(mutex_) = false;  // since it has been shut
   std::uint32_t seen_news_ RONDE_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_id_ RONDE_GUARDED_BY(mutex_) = 0;
   std::vector<Peer> peers_ RONDE_GUARDED_BY(mutex_);              // by rank

@@ -131,7 +131,13 @@ Status Messages::on_message(std::int32_t from, const Received& received, Finishe
   const Record& record = received.record;
   OperationPtr operation = matching_.take_posted(record.tag, from);
   if (operation != nullptr) return give(operation, from, received, finished);
-  if (shut_) return refuse(from, record, not_received(from, record));
+  if (shut_) {
+    // The sender of a small one may have left already.
+    const Status why = not_received(from, record);
+    const bool small = record.kind == RecordKind::kBytes;
+    if (small && !std::exchange(warned_of_lost_, true)) finished.warnings.push_back(why);
+    return refuse(from, record, why);
+  }
   matching_.store(record.tag, from, {record, {received.bytes.begin(), received.bytes.end()}});
   return {};
 }

@@ -224,6 +224,7 @@ TEST_P(MessageEndings, WhatNobodyHasReceivedIsNamedAtTheClose) {
 // A receive that is in flight keeps rank 1 from the end of its close meanwhile.
 TEST_P(MessageEndings, ASmallOneThatComesAfterItsReceiverHasShutFailsTheSendersClose) {
   const auto engines = engines_with();
+  ::testing::internal::CaptureStderr();
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     Bytes lost(1 - rank, 3, kSmall);
@@ -243,6 +244,8 @@ TEST_P(MessageEndings, ASmallOneThatComesAfterItsReceiverHasShutFailsTheSendersC
                 HasSubstr("the message with tag 3 from rank 0 to rank 1 (8 of u8): rank 1 has "
                           "closed its engine without receiving it"));
   });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("[rank 1] warning: the message with tag 3 from rank 0 to rank 1"));
 }
 
 TEST_P(MessageEndings, ItsOwnDeadlineFailsTheJob) {
