@@ -329,19 +329,22 @@ Status Engine::put_into_stream(Work& work, void* stream, base::Instant deadline)
 
 Status Engine::line_usable() {
   RONDE_RETURN_IF_ERROR(may_drive());
-  if (job_->board().failed()) return agent_.failure().why();
-  if (open_.load(std::memory_order_acquire)) return {};
-  return Status::error(Code::kClosed, "this engine has been closed");
+  const bool open = open_.load(std::memory_order_acquire);
+  // The board of a process set that has been closed may be another one's.
+  if ((open || within_ == nullptr) && job_->board().failed()) return agent_.failure().why();
+  return open ? Status() : Status::error(Code::kClosed, "this engine has been closed");
 }
 
 LineHost Engine::line_host() {
   LineHost host{.board = job_->board(),
                 .runner = runner_,
-                .waits = agent_.line_waits(),
+                .waits = (within_ == nullptr ? *this : *within_->job).agent_.line_waits(),
+                .uses = agent_.line_waits(),
                 .threads = agent_.threads(),
                 .config = config_,
                 .clock = *clock_,
                 .log = log_,
+                .where = within_ == nullptr ? "" : "process set '" + within_->identity.name + "', ",
                 .oversubscribed = job_->oversubscribed(),
                 .caller_driven = !caller_driven_.empty(),
                 .usable = [this] { return line_usable(); },
@@ -355,6 +358,11 @@ LineHost Engine::line_host() {
     return failed.ok() ? Status(why).with_rank(rank) : failed;
   };
   return host;
+}
+
+Status Engine::told(Status status) {
+  if (status.ok() || within_ == nullptr || agent_.failure().failed()) return status;
+  return agent_.context().told(status);
 }
 
 Statistics Engine::statistics() {

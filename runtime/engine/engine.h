@@ -230,6 +230,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   base::Status usable() const;
   // For calls by lines, which pass neither the table nor the agent.
   base::Status line_usable();
+  // Their errors, in a process set with its name, and with the ranks of the job.
+  base::Status told(base::Status status);
   LineHost line_host();
   // Whether what meets in lines has the bits of ordinary operations. Where the settings name an
   // algorithm, each rank counts as a host.

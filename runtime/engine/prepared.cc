@@ -223,13 +223,14 @@ Status Prepared::make_lines(const LocalTensor& tensor) {
 }
 
 Result<std::optional<Lines>> Engine::make_lines(const std::string& name, std::size_t most) {
-  // The board of a process set has no arenas of its own.
-  if (!sums_in_rank_order() || within_ != nullptr) return std::optional<Lines>();
-  const std::span<std::byte> arena = job_->board().arena(kLeader);
+  if (!sums_in_rank_order()) return std::optional<Lines>();
+  // Those of a process set lie among its leader's of the job.
+  Engine& job = within_ == nullptr ? *this : *within_->job;
+  const std::span<std::byte> arenas = job.job_->board().arenas();
   std::int64_t place = -1;
   // What meets in lines is summed without having been announced, so nobody could refuse it.
   if (local_rank_ == kLeader && !checks_finite_) {
-    const auto made = line_memory_.make(memory_, arena, local_size(), most);
+    const auto made = job.line_memory_.make(memory_, arenas, local_size(), most);
     if (made.ok()) place = *made;
     if (!made.ok()) {
       log_.info("prepared '" + name + "' takes the ordinary way: " + made.status().message());
@@ -240,7 +241,7 @@ Result<std::optional<Lines>> Engine::make_lines(const std::string& name, std::si
                          submit(agreement(Operation::kBroadcast, "prepare " + name, bytes)));
   RONDE_RETURN_IF_ERROR(wait(*told));
   if (place < 0) return std::optional<Lines>();
-  return std::optional(Lines(arena.subspan(static_cast<std::size_t>(place)), local_size(), most));
+  return std::optional(Lines(arenas.subspan(static_cast<std::size_t>(place)), local_size(), most));
 }
 
 Prepared::~Prepared() {
@@ -261,7 +262,7 @@ Status Prepared::start() {
   if (started_) return wrong("start() is called twice: call wait() between them");
   if (lines_ != nullptr) {
     RONDE_RETURN_IF_ERROR(engine_->line_usable());
-    RONDE_RETURN_IF_ERROR(lines_->start());
+    RONDE_RETURN_IF_ERROR(engine_->told(lines_->start()));
   } else {
     work_.reset();
     RONDE_ASSIGN_OR_RETURN(work_, engine_->submit(submission_));
@@ -279,7 +280,7 @@ Status Prepared::wait() {
   }
   started_ = false;
   RONDE_RETURN_IF_ERROR(engine_->line_usable());
-  return lines_->wait();
+  return engine_->told(lines_->wait());
 }
 
 Status Prepared::run() {

@@ -19,7 +19,8 @@
 
 namespace ronde::runtime {
 
-// The memory of lines, in the arena of the leader, which gets it back once all ranks have let go.
+// The memory of lines that this rank, a leader, has made in its arena, for the job and its process
+// sets. It gets it back once all ranks have let go.
 //
 // Thread safety: every function may be called from any thread.
 class LineMemory {
@@ -38,9 +39,10 @@ class LineMemory {
     }
   }
 
-  // Makes lines; returns where they lie in `arena`, in bytes, or an error where there is no room.
+  // Makes lines; returns where they lie in the arenas of the host, in bytes, or an error where
+  // there is no room.
   base::Result<std::int64_t> make(const std::shared_ptr<BoardMemory>& memory,
-                                  std::span<std::byte> arena, std::int32_t ranks,
+                                  std::span<std::byte> arenas, std::int32_t ranks,
                                   std::size_t bytes) {
     using collectives::Lines;
     const base::MutexLock lock(mutex_);
@@ -51,9 +53,9 @@ class LineMemory {
     }
     const base::Bytes size = Lines::size_of(ranks, bytes) + base::Bytes(kAlignment);
     RONDE_ASSIGN_OR_RETURN(auto buffer, BoardBuffer::allocate(memory, size));
-    auto place = static_cast<std::size_t>(buffer->bytes().data() - arena.data());
+    auto place = static_cast<std::size_t>(buffer->bytes().data() - arenas.data());
     place = (place + kAlignment - 1) / kAlignment * kAlignment;
-    const Lines lines(arena.subspan(place), ranks, bytes);
+    const Lines lines(arenas.subspan(place), ranks, bytes);
     lines.format();
     made_.push_back({std::move(buffer), lines});
     return base::narrow<std::int64_t>(place);

@@ -34,7 +34,7 @@ LineWords::LineWords(LineHost host, const collectives::Lines& lines, std::string
       text_(std::move(what)),
       rank_(host_.board.rank()),
       idle_(host_.config.spin, kYielding, host_.oversubscribed) {
-  if (join == Join::kEndsIt) use_.emplace(host_.waits, lines_);
+  if (join == Join::kEndsIt) use_.emplace(host_.uses, lines_);
 }
 
 bool LineWords::waits_for(std::int32_t rank) const {
@@ -58,9 +58,9 @@ bool LineWords::may_go_on() const {
 LineEnd LineWords::end_of_others() const {
   for (std::int32_t rank = 0; rank < ranks(); ++rank) {
     if (!waits_for(rank)) continue;
-    if (lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return {rank, false};
     const LineEnd end = LineEnd::of(lines_.ended(rank).load(std::memory_order_seq_cst));
-    if (end.is_one()) return end;
+    if (end.is_one()) return end;  // whether or not it has joined afterwards
+    if (lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return {rank, false};
   }
   return {};
 }
@@ -208,7 +208,9 @@ void LineWords::stand() {
   if (!stand_) stand_.emplace(host_.waits, *this, began_);
 }
 
-StandingTensor LineWords::standing() const { return {text_, "call " + std::to_string(call_)}; }
+StandingTensor LineWords::standing() const {
+  return {text_, host_.where + "call " + std::to_string(call_)};
+}
 
 std::vector<std::int32_t> LineWords::missing() const {
   std::vector<std::int32_t> missing;

@@ -30,11 +30,13 @@ namespace ronde::runtime {
 struct LineHost {
   collectives::Board board;
   AgentRunner& runner;
-  LineWaits& waits;
+  LineWaits& waits;  // of the job, whose agent looks for sleepers
+  LineWaits& uses;   // of this engine: those lines end that its join ends
   Submitters& threads;
   const base::Config& config;
   const base::Clock& clock;
   const base::Log& log;
+  std::string where;  // the process set, for texts; empty in the job
   bool oversubscribed = false;
   bool caller_driven = false;
   // An error where the engine can be used no more.

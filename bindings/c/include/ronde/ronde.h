@@ -794,9 +794,10 @@ RONDE_API void ronde_work_settle(ronde_work* work, int64_t grace_ns);
 
 /* ---- prepared operations ----
  * An operation on the same memory that is run again and again: the ranks agree on it once. On one
- * host one that moves at most 4,096 bytes a rank then takes less than a microsecond: ranks meet in
- * lines of shared memory, and the call has no name, no lock and no allocation; it counts in no
- * statistics. All others are the ordinary operation of that name. Results have the same bits.
+ * host, the job's or a process set's, one that moves at most 4,096 bytes a rank then takes less
+ * than a microsecond: ranks meet in lines of shared memory, and the call has no name, no lock and
+ * no allocation; it counts in no statistics. All others are the ordinary operation of that name.
+ * Results have the same bits.
  *
  *   ronde_prepared* sum = NULL;
  *   status = ronde_prepare(engine, RONDE_ALLREDUCE, &request, &sum, &error);

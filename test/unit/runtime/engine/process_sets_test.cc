@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/prepared.h"
 #include "test/support/engines.h"
 #include "test/support/process_sets.h"
 
@@ -62,6 +63,89 @@ TEST(ProcessSets, HaveRanksOfTheirOwnAndReduceAmongThem) {
     EXPECT_EQ(root[9], 3.0F);
     EXPECT_TRUE(set->close().ok());
     EXPECT_TRUE(finish(engine, barrier_of("end")).ok());
+  });
+}
+
+// ---- prepared operations ----
+
+testing::EngineOptions of_one_host(std::int32_t ranks) {
+  testing::EngineOptions options;
+  options.shape = base::JobShape::one_host(ranks);
+  options.environment = {"RONDE_DEADLOCK_GRACE_SECONDS=0.5"};
+  return options;
+}
+
+// In the arena of a leader that is not the job's; the set may be on one host of several.
+void run_prepared_in_a_set(const testing::EngineOptions& options) {
+  const auto engines = open_engines(3, options);
+  on_ranks(3, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    for (int round = 0; round < 2; ++round) {
+      const EnginePtr set = set_of(engine, {1, 2}, "pair");
+      std::vector<float> data(10);
+      if (rank > 0) {
+        auto made = Prepared::make(set, allreduce_of("x", data)).value();
+        ASSERT_TRUE(made->has_lines());
+        for (int call = 0; call < 200; ++call) {
+          if (call % 100 == rank) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          data.assign(10, static_cast<float>(rank + call));
+          ASSERT_TRUE(made->run().ok());
+          ASSERT_EQ(data[9], static_cast<float>(3 + 2 * call));
+        }
+        ASSERT_TRUE(set->close().ok());
+        EXPECT_EQ(made->run().code(), Code::kClosed);
+      }
+      ASSERT_TRUE(finish(engine, barrier_of("end")).ok());
+    }
+    EXPECT_TRUE(engine.close().ok());
+  });
+}
+
+TEST(ProcessSets, HaveLinesForPreparedOperations) {
+  run_prepared_in_a_set(of_one_host(3));
+  testing::EngineOptions two_hosts;
+  two_hosts.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 1, 1}).value();
+  run_prepared_in_a_set(two_hosts);
+}
+
+TEST(ProcessSets, InWhoseLinesAJoinOrADeadlineEndsTheOperationByName) {
+  const auto engines = open_engines(3, of_one_host(3));
+  on_ranks(3, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    const EnginePtr set = set_of(engine, {1, 2}, "pair");
+    if (rank > 0) {
+      std::vector<float> data(10);
+      Submission timed = allreduce_of("x", data);
+      if (rank == 2) timed.deadline = std::chrono::milliseconds(50);
+      const auto x = Prepared::make(set, timed).value();
+      const auto y = Prepared::make(set, allreduce_of("y", data)).value();
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const Status late = x->run();
+      EXPECT_THAT(late.message(), HasSubstr("process set 'pair'"));
+      EXPECT_EQ(late.code(), Code::kDeadline);
+      if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const Status joined = rank == 1 ? y->run() : Status(set->wait(*set->join(true).value()));
+      if (rank == 1) {
+        EXPECT_THAT(joined.message(), HasSubstr("prepared 'y' has ended: rank 1 has joined"));
+        EXPECT_TRUE(set->wait(*set->join(true).value()).ok());
+      }
+    }
+    ASSERT_TRUE(finish(engine, barrier_of("end")).ok());
+    EXPECT_TRUE(engine.close().ok());
+  });
+}
+
+TEST(ProcessSets, InWhoseLinesADeadlockIsSeen) {
+  const auto engines = open_engines(2, of_one_host(2));
+  on_ranks(2, [&](int rank) {
+    Engine& engine = *engines[static_cast<std::size_t>(rank)];
+    const EnginePtr set = set_of(engine, {0, 1}, "both");
+    std::vector<float> data(10);
+    const auto x = Prepared::make(set, allreduce_of("x", data)).value();
+    const Status failed = rank == 0 ? x->run() : finish(engine, barrier_of("end"));
+    EXPECT_THAT(failed.message(), HasSubstr("deadlock"));
+    EXPECT_THAT(failed.message(), HasSubstr("prepared 'x' (process set 'both', call 1)"));
+    EXPECT_FALSE(engine.close().ok());
   });
 }
 
