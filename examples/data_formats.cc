@@ -9,6 +9,7 @@
 #include <fstream>
 #include <ronde/trainer.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
@@ -64,6 +65,20 @@ std::string pictures(const Images& images, const std::string& folder) {
   return folder;
 }
 
+// A folder of this process alone, until its end.
+struct Folder {
+  Folder() {
+    if (mkdtemp(path.data()) == nullptr) throw DataError(path + " cannot be made");
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::string path = (std::filesystem::temp_directory_path() / "formats-XXXXXX").string();
+};
+
 int work(Strategy& strategy, const std::string& format, std::size_t epochs, std::uint64_t seed) {
   const bool two = format == "pictures";
   Images images = on_all_processes(strategy, [] { return load_fashion_mnist(); }).train;
@@ -75,8 +90,8 @@ int work(Strategy& strategy, const std::string& format, std::size_t epochs, std:
   std::vector<float> numbers(images.pixels.begin(), images.pixels.end());
   for (float& number : numbers) number /= 255.0F;
   std::vector<std::int32_t> labels(images.labels.begin(), images.labels.end());
-  std::string folder = (std::filesystem::temp_directory_path() / "formats-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) throw DataError(folder + " cannot be made");
+  const Folder made;
+  const std::string& folder = made.path;
   const Dataset data = [&] {
     const std::string count = std::to_string(images.size());
     if (format == "memory") return Dataset::from_memory({1, 28, 28}, numbers, labels, 10);
@@ -98,7 +113,6 @@ int work(Strategy& strategy, const std::string& format, std::size_t epochs, std:
   model.fit(batches, {.epochs = epochs});
   const Metrics after = model.evaluate(data.batch(100));
   const Predictions scores = model.predict(data.batch(100));
-  std::filesystem::remove_all(folder);
   if (!strategy.is_chief()) return 0;
   std::printf("format=%s replicas=%zu loss_before=%.4f loss=%.4f accuracy=%.4f", format.c_str(),
               strategy.num_replicas_in_sync(), before, after.loss(), after.accuracy());

@@ -51,14 +51,17 @@ def check_linear_regression(programs):
 
 
 def check_custom_loop(programs):
-    """The loop by hand trains a model of its own, alike for every number of ranks."""
-    losses = []
+    """The loop by hand trains a model of its own, alike for every number of ranks; with two of them as on servers."""
+    losses, hashes = [], []
     for ranks in (1, 2, 3):
         done = programs.run("custom_loop", "--epochs=1", ranks=ranks)
         values = result(done)
         expect(values["ranks"] == str(ranks), done, f"expected {ranks} ranks")
         expect(float(values["accuracy"]) > 0.75, done, "it learns nothing")
         losses.append(float(values["loss"]))
+        hashes.append(values["param_hash"])
+    done = programs.run("custom_loop", "--epochs=1", "--servers=1", "--mode=sync", ranks=3)
+    expect(f" param_hash={hashes[1]}\n" in done.stdout, done, "two workers of a server have not the bits of two ranks")
     assert max(losses) - min(losses) <= 2e-3 * min(losses), f"losses {losses}"
     for text in ("abc", "-1", "0", "1x", "1" + "0" * 23):
         done = programs.run("custom_loop", "--epochs", text)

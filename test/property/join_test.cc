@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <numeric>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "runtime/engine/engine.h"
 #include "test/property/join_call.h"
 #include "test/property/join_program.h"
@@ -305,17 +307,23 @@ void expect_right(std::uint64_t seed, bool with_sets, const std::vector<std::str
 
 class Joins : public ::testing::TestWithParam<int> {};
 
-constexpr std::uint64_t kSeeds = 200;  // of each instance
+// Of each instance. A sanitizer takes fewer, since they all run the same lines.
+std::uint64_t seeds_of_joins() {
+  const char* const wanted = std::getenv("RONDE_JOIN_SEEDS");
+  return base::parse_number<std::uint64_t>(wanted == nullptr ? "" : wanted).value_or(200);
+}
 
 TEST_P(Joins, WhatIsLeftGoesOnInTheJobAndInSetsOfItUntilARankDies) {
-  for (std::uint64_t i = 0; i < kSeeds && !HasFailure(); ++i) {
-    expect_right(static_cast<std::uint64_t>(GetParam()) * kSeeds + i, true, {});
+  const std::uint64_t seeds = seeds_of_joins();
+  for (std::uint64_t i = 0; i < seeds && !HasFailure(); ++i) {
+    expect_right(static_cast<std::uint64_t>(GetParam()) * 200 + i, true, {});
   }
 }
 
 TEST_P(Joins, TheSameWithASmallPlanAndSmallBatches) {
-  for (std::uint64_t i = 0; i < kSeeds && !HasFailure(); ++i) {
-    expect_right(100'000 + static_cast<std::uint64_t>(GetParam()) * kSeeds + i, false,
+  const std::uint64_t seeds = seeds_of_joins();
+  for (std::uint64_t i = 0; i < seeds && !HasFailure(); ++i) {
+    expect_right(100'000 + static_cast<std::uint64_t>(GetParam()) * 200 + i, false,
                  {"RONDE_PLAN_CAPACITY=2", "RONDE_BATCH_BYTES=1000", "RONDE_SEGMENT_BYTES=256"});
   }
 }

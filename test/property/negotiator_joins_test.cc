@@ -95,30 +95,37 @@ TEST(NegotiatorJoins, WhateverComesWhenNothingIsLostAndAllJoinsEnd) {
   }
 }
 
-// All schedules of a small workload, depth first, each played from its beginning.
+// All schedules of a small workload, depth first. The last action of a state goes on in the same
+// simulation, and those before it in one that is played from its beginning.
 class JoinSchedules {
  public:
   explicit JoinSchedules(Workload workload) : workload_(std::move(workload)) {}
 
   std::size_t visit_all() {
+    Simulation simulation(workload_);
     std::vector<Action> schedule;
-    visit(schedule);
+    visit(simulation, schedule);
     return seen_.size();
   }
 
  private:
-  void visit(std::vector<Action>& schedule) {
+  void visit(Simulation& simulation, std::vector<Action>& schedule) {
     if (::testing::Test::HasFatalFailure()) return;
-    Simulation simulation(workload_);
-    for (const Action& action : schedule) simulation.apply(action);
     const bool broken = !simulation.problem().empty();
     if (!seen_.insert(std::hash<std::string>{}(simulation.key())).second && !broken) return;
     const std::vector<Action> actions = simulation.possible();
     if (actions.empty()) simulation.check_end();
     ASSERT_EQ(simulation.problem(), "") << simulation.trace();
-    for (const Action& action : actions) {
-      schedule.push_back(action);
-      visit(schedule);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      schedule.push_back(actions[i]);
+      if (i + 1 == actions.size()) {
+        simulation.apply(actions[i]);
+        visit(simulation, schedule);
+      } else {
+        Simulation again(workload_);
+        for (const Action& action : schedule) again.apply(action);
+        visit(again, schedule);
+      }
       schedule.pop_back();
     }
   }

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -59,8 +60,11 @@ def equal(key, value):
     return f"{key} is {value}", lambda now, _: now[key] == value
 
 
+BEFORE = "is that of the stop before"
+
+
 def same(key):
-    return f"{key} is that of the stop before", lambda now, before: now[key] == before[key]
+    return f"{key} {BEFORE}", lambda now, before: now[key] == before[key]
 
 
 def named_workers(flags, last="worker --task_index=0"):
@@ -178,8 +182,8 @@ DOES = {"fit": [f"{SMALL} --steps 10"],
         "custom loop": ["strategies --epochs 1"],
         "evaluate": [f"{SMALL} --steps 20 --early-stopping on"],
         "save and restore": [f"{SMALL} --steps 10 --logdir {{}}", f"{SMALL} --steps 20 --logdir {{}}"]}
-# On servers a loop of one's own is that of workers who pull and push.
-SERVED = {"strategies --epochs 1": named_workers(ONE)}
+# What a server takes its variables from is one model.
+SERVED = {"strategies --epochs 1": "custom_loop --epochs 1"}
 # Asked for, and refused in a line.
 REFUSED = [("--strategy none --replicas 2", "use --strategy mirrored"),
            ("--strategy onedevice --replicas 2", "use --strategy mirrored"),
@@ -260,7 +264,7 @@ class Tour:
     def cell(self, strategy, commands, logdir):
         for command in commands:
             if strategy == "server":
-                command = SERVED.get(command, f"{MPIRUN} 3 {command} {STRATEGIES[strategy]}")
+                command = f"{MPIRUN} 3 {SERVED.get(command, command)} {STRATEGIES[strategy]}"
             else:
                 command = f"{command} {STRATEGIES[strategy]}"
             done = self.run(command, logdir)
@@ -311,18 +315,29 @@ class Tour:
             self.table()
 
 
+def needs_the_one_before(number):
+    """Whether a stop compares with the one before, or goes on in its folder."""
+    (_, before, _), (_, command, asserted) = STOPS[number - 2:number]
+    folders = re.findall(r"--logdir (\{\}\S*)", command)
+    return any(what.endswith(BEFORE) for what, _ in asserted) or any(
+        folder in re.findall(r"--logdir (\{\}\S*)", before) for folder in folders)
+
+
 def stops_of(text):
     """The numbers in "1,2"."""
     numbers = {int(one) if one.isdigit() else -1 for one in text.split(",")}
     if not numbers <= set(range(len(STOPS) + 1)):
         raise argparse.ArgumentTypeError(f"{text}: use numbers from 0, which is the table, to {len(STOPS)}, as in 1,2")
+    for number in range(len(STOPS), 1, -1):
+        if number in numbers and needs_the_one_before(number):
+            numbers.add(number - 1)
     return numbers
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bin", help="where the programs are")
-    parser.add_argument("--stops", type=stops_of, help="only these, with commas between them; 0 is the table")
+    parser.add_argument("--stops", type=stops_of, help="only these and those that they go on from, with commas between them; 0 is the table")
     options = parser.parse_args()
     start = time.monotonic()
     tour = Tour(options.bin)

@@ -141,6 +141,9 @@ Images read_cifar(const std::vector<std::string>& files, std::size_t classes) {
   for (const std::string& file : files) {
     std::ifstream in(file, std::ios::binary);
     if (!in) throw DataError(file + ": cannot be opened: check that it exists and may be read");
+    if (in.peek() == std::ifstream::traits_type::eof()) {
+      throw DataError(file + ": has no images: take the binary version");
+    }
     std::vector<std::uint8_t> record(1 + kCifarImage);
     while (in.peek() != std::ifstream::traits_type::eof()) {
       const std::size_t number = images.size();

@@ -168,21 +168,14 @@ class Run {
         batches_.emplace(data_.epoch(epoch));
       }
     }
-    while (!over() && !state_.epoch_is_over) {
-      const StepBatch* const batch = next();
-      state_.epoch_is_over = batch == nullptr;
-      if (batch != nullptr) step(*batch);
-      // The others hear of it when weights are averaged, at the end of the epoch at the latest.
-      if (path_.is_local() && batch == &failed_) state_.epoch_is_over = true;
-    }
-    if (!own_ && state_.stop_now) return;
-    if (cut() && !served_) state_.epoch_is_over = next() == nullptr;
+    std::exception_ptr failure;
     try {
-      learner_.end_epoch();
-    } catch (const NotFiniteStep& error) {
-      refuse_step(error);
+      take_steps();
+    } catch (const AgreedError&) {
+      if (!own_) throw;
+      failure = std::current_exception();  // a rank that has joined does not know of it yet
     }
-    if (own_) meet_again();
+    if (own_) meet_again(failure);
     if (state_.stop_now) return;
     Metrics mine = learner_.take_metrics();
     if (goes_on && first_step != 0 && replica_.is_chief()) mine.add(options_.first_sums);
@@ -202,15 +195,38 @@ class Run {
     agree_to_stop();
   }
 
+  // Those of an epoch, from where it is.
+  void take_steps() {
+    while (!over() && !state_.epoch_is_over) {
+      const StepBatch* const batch = next();
+      state_.epoch_is_over = batch == nullptr;
+      if (batch != nullptr) step(*batch);
+      // The others hear of it when weights are averaged, at the end of the epoch at the latest.
+      if (path_.is_local() && batch == &failed_) state_.epoch_is_over = true;
+    }
+    if (!own_ && state_.stop_now) return;
+    if (cut() && !served_) state_.epoch_is_over = next() == nullptr;
+    try {
+      learner_.end_epoch();
+    } catch (const NotFiniteStep& error) {
+      refuse_step(error);
+    }
+  }
+
   // This rank's batches are at their end, or all ranks stop here. The others' steps go on without
-  // it; whoever took the last ones has what they have made.
-  void meet_again() {
+  // it; whoever took the last ones has what they have made, or why they have failed.
+  void meet_again(const std::exception_ptr& failure) {
     const int last = path_.join();
     learner_.broadcast_state(last);
-    std::array<double, 4> most{static_cast<double>(state_.global_step),
+    std::array<double, 5> most{static_cast<double>(state_.global_step),
                                static_cast<double>(state_.step), state_.stop_now ? 1.0 : 0.0,
-                               state_.epoch_is_over ? 0.0 : 1.0};
+                               state_.epoch_is_over ? 0.0 : 1.0, failure ? 1.0 : 0.0};
     replica_.allreduce("fit/joined", most, Reduction::kMax);
+    if (most[4] != 0.0) {
+      succeed_on_all(replica_, [&] {
+        if (failure) std::rethrow_exception(failure);
+      });
+    }
     state_.global_step = static_cast<std::uint64_t>(most[0]);
     state_.step = static_cast<std::size_t>(most[1]);
     state_.stop_now = most[2] != 0.0;

@@ -235,15 +235,20 @@ void Coordinator::progress(double seconds) {
     in.result += away;
     in.state.forgive(away);
   }
-  send(in.state.on_tick(steady_seconds()));  // free workers get at once what was scheduled
-  const auto messages = in.socket.receive(seconds);
-  const double now = in.listened = steady_seconds();
-  if (!messages.empty()) in.heard = now;
-  for (const Message& one : messages) {
-    in.bytes += payload_of(one);
-    if (one.kind == Kind::kResult || one.kind == Kind::kFailed) in.result = now;
-  }
-  for (const Message& one : messages) send(in.state.on_message(now, one));
+  const auto hear = [&](double wait) {
+    const auto messages = in.socket.receive(wait);
+    in.listened = steady_seconds();
+    if (!messages.empty()) in.heard = in.listened;
+    for (const Message& one : messages) {
+      in.bytes += payload_of(one);
+      if (one.kind == Kind::kResult || one.kind == Kind::kFailed) in.result = in.listened;
+    }
+    for (const Message& one : messages) send(in.state.on_message(in.listened, one));
+  };
+  hear(0.0);                            // no worker is late whose message is here already
+  send(in.state.on_tick(in.listened));  // free workers get at once what was scheduled
+  if (seconds > 0.0) hear(seconds);
+  const double now = in.listened;
   if (now - in.beat > 0.1) {
     in.beat = now;
     in.send(Kind::kBeat);

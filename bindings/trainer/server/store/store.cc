@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/trainer/server/store/store.h"
 
-#include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,7 +68,8 @@ void Store::push(std::vector<std::int64_t> keys, std::vector<float> numbers, dou
   (void)servers_->push(1.0, rate, {&rows, 1});
 }
 
-// Rows that nobody has pushed to, or zeros alone, are not updated.
+// Behind the rows of the table comes for each how often it was pushed to: who is not is not
+// updated.
 void Store::push_here(const Rows& rows, double rate) {
   if (!here_->fits(ids_of(rows.table, rows.ids), rows.gradients.size())) {
     throw TrainerError("a push of " + std::to_string(rows.gradients.size()) + " numbers for " +
@@ -77,10 +77,12 @@ void Store::push_here(const Rows& rows, double rate) {
                        std::to_string(rows.table) + " of this store");
   }
   const TableSpec& spec = options_.tables[rows.table];
-  std::vector<float> all(spec.rows * spec.width, 0.0F);
+  const std::size_t numbers = spec.rows * spec.width;
+  std::vector<float> all(numbers + spec.rows, 0.0F);
   for (std::size_t i = 0; i < rows.gradients.size(); ++i) {
     const auto key = static_cast<std::size_t>(rows.ids[i / spec.width]);
     all[key * spec.width + i % spec.width] += rows.gradients[i];
+    all[numbers + key] = 1.0F;
   }
   const auto replicas = static_cast<float>(replica_->size());
   replica_->allreduce("store/" + spec.name, std::span(all), Reduction::kSum);
@@ -89,10 +91,11 @@ void Store::push_here(const Rows& rows, double rate) {
   std::vector<std::int64_t> keys;
   std::vector<float> means;
   for (std::size_t key = 0; key < spec.rows; ++key) {
-    const auto row = std::span(all).subspan(key * spec.width, spec.width);
-    if (std::ranges::all_of(row, [](float one) { return one == 0.0F; })) continue;
+    if (all[numbers + key] == 0.0F) continue;
     keys.push_back(static_cast<std::int64_t>(key));
-    for (const float one : row) means.push_back(one / replicas);
+    for (const float one : std::span(all).subspan(key * spec.width, spec.width)) {
+      means.push_back(one / replicas);
+    }
   }
   Message push = make_message(Kind::kPush);
   push.weight = 1.0;

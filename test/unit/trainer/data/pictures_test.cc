@@ -87,6 +87,8 @@ TEST_F(PictureFolders, ReadRecordsOfCifar) {
   two.pop_back();
   const std::string cut = write("cut.bin", two);
   EXPECT_THAT(error_of([&] { (void)read_cifar({cut}); }), HasSubstr("ends within image 1"));
+  const std::string empty = write("empty.bin", {});
+  EXPECT_THAT(error_of([&] { (void)read_cifar({empty}); }), HasSubstr("empty.bin: has no images"));
   two[0] = 10;
   const std::string wrong = write("wrong.bin", two);
   EXPECT_THAT(error_of([&] { (void)read_cifar({wrong}); }),

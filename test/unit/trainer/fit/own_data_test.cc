@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -107,6 +108,23 @@ TEST(OwnData, RanksWithoutBatchesJoinAndEachSampleCountsOnce) {
     worst = std::max(worst, std::abs(parameters[i] - expected[i]));
   }
   EXPECT_LT(worst, 1e-5F);
+}
+
+TEST(OwnData, ARankThatHasJoinedLearnsWhyTheOthersEnd) {
+  run_ranks(3, [&](const LocalJob& job, int rank) {
+    const auto network = make_mlp(kFeatures, 12, kClasses, 5);
+    JobRank strategy(job, rank);
+    Model model(*network);
+    model.compile(kOptimizer, classification_loss, {}, 5);
+    const std::size_t samples = kSamples[static_cast<std::size_t>(rank)];
+    std::vector<float> inputs(samples * kFeatures, 0.5F);
+    if (rank == 2) inputs.back() = std::nanf("");  // in the last batch, when rank 1 has joined
+    const std::vector<std::int32_t> labels(samples, 1);
+    const Dataset mine =
+        Dataset::from_memory({kFeatures}, inputs, labels, kClasses).batch(kBatch).own();
+    EXPECT_THAT(error_of([&] { (void)model.fit(mine, {.epochs = kEpochs}); }),
+                testing::AllOf(HasSubstr("step 4 of epoch 1"), HasSubstr("rank 2")));
+  });
 }
 
 TEST(OwnData, WhatCannotBeIsRefusedOnEachRank) {
