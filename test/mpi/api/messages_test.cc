@@ -3,7 +3,6 @@
 // memory and buffers, with the kernel's copy and without it.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <numeric>
@@ -93,22 +92,6 @@ TEST(ApiMessages, ThatDoNotFitAreNamed) {
   }
   engine.allreduce_blocking("after", std::span(data), ronde::sum);
   engine.close();
-}
-
-// It fails the job, so it is the last of its engine.
-TEST(ApiMessages, HaveDeadlinesOfTheirOwn) {
-  ronde::Engine engine;
-  std::vector<float> data(1);
-  const int next = (engine.rank() + 1) % engine.size();
-  try {
-    engine.recv_blocking(next, 5, std::span(data), std::chrono::milliseconds(200));
-    ADD_FAILURE() << "no error";
-  } catch (const ronde::Error& error) {
-    EXPECT_EQ(error.status(), RONDE_DEADLINE);
-    const std::string text = error.what();
-    EXPECT_NE(text.find("This is the deadline of the message"), std::string::npos) << text;
-  }
-  EXPECT_THROW(engine.close(), ronde::Error);
 }
 
 }  // namespace
