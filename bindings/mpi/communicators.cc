@@ -18,11 +18,14 @@ constexpr std::int64_t kDefaultThreshold = 1;
 constexpr std::int64_t kDefaultWithoutLine = 65536;
 constexpr const char* kThresholdVariable = "RONDE_MPI_ALLREDUCE_BYTES";
 
-// A program that MPI would let wait for hours must not end because Ronde takes it for stalled.
+// A program that MPI would let wait for hours must not end because Ronde takes it for stalled, or
+// for deadlocked, since it does not see the threads that have called MPI alone.
 [[gnu::constructor]] void be_patient() {
-  constexpr const char* kVariable = "RONDE_STALL_FAILURE_SECONDS";
-  const char* const given = getenv(kVariable);
-  if (given == nullptr || *given == '\0') setenv(kVariable, "864000", 1);
+  for (const char* const variable :
+       {"RONDE_STALL_FAILURE_SECONDS", "RONDE_DEADLOCK_GRACE_SECONDS"}) {
+    const char* const given = getenv(variable);
+    if (given == nullptr || *given == '\0') setenv(variable, "864000", 1);
+  }
 }
 
 // 0 where it names none.
@@ -78,23 +81,31 @@ int Communicators::keyval() {
   return keyval_.load(std::memory_order_relaxed);
 }
 
-Communicator* Communicators::known(MPI_Comm handle) {
+bool Communicators::has_been_seen(MPI_Comm handle, Communicator*& communicator) {
   void* attribute = nullptr;
   int found = 0;
-  if (handle == MPI_COMM_NULL) return nullptr;
   PMPI_Comm_get_attr(handle, keyval(), static_cast<void*>(&attribute), &found);
-  if (found == 0) return nullptr;
-  auto* const communicator = static_cast<Communicator*>(attribute);
-  communicator->has_handle(handle);
-  return communicator;
+  communicator = found != 0 ? static_cast<Communicator*>(attribute) : nullptr;
+  if (communicator != nullptr) communicator->has_handle(handle);
+  return found != 0;
+}
+
+Communicator* Communicators::known(MPI_Comm handle) {
+  Communicator* there = nullptr;
+  if (handle != MPI_COMM_NULL) has_been_seen(handle, there);
+  return there;
 }
 
 Communicator* Communicators::of(MPI_Comm handle) {
   if (handle == MPI_COMM_NULL) return nullptr;
-  if (Communicator* there = known(handle)) return there;
+  Communicator* there = nullptr;
+  if (has_been_seen(handle, there)) return there;
   int alike = MPI_UNEQUAL;
   if (PMPI_Comm_compare(handle, MPI_COMM_WORLD, &alike) != MPI_SUCCESS) return nullptr;
-  if (alike != MPI_IDENT && alike != MPI_CONGRUENT) return nullptr;
+  if (alike != MPI_IDENT && alike != MPI_CONGRUENT) {
+    PMPI_Comm_set_attr(handle, keyval(), nullptr);  // so that it is compared once
+    return nullptr;
+  }
   auto made = std::make_unique<Communicator>(handle);
   if (PMPI_Comm_set_attr(handle, keyval(), made.get()) != MPI_SUCCESS) return nullptr;
   return add(std::move(made));
@@ -127,7 +138,8 @@ Engine* Communicators::has_opened(std::unique_ptr<Engine> engine) {
 // collectives, so that either all of them see an engine here or none does.
 int Communicators::on_copy(MPI_Comm /*handle*/, int /*keyval*/, void* /*extra*/, void* attribute,
                            void* copy, int* copied) {
-  Engine* const engine = static_cast<Communicator*>(attribute)->engine();
+  auto* const original = static_cast<Communicator*>(attribute);
+  Engine* const engine = original != nullptr ? original->engine() : nullptr;
   *copied = engine != nullptr ? 1 : 0;
   if (engine == nullptr) return MPI_SUCCESS;
   *static_cast<void**>(copy) = here().add(std::make_unique<Communicator>(engine));
@@ -136,7 +148,7 @@ int Communicators::on_copy(MPI_Comm /*handle*/, int /*keyval*/, void* /*extra*/,
 
 int Communicators::on_delete(MPI_Comm /*handle*/, int /*keyval*/, void* attribute,
                              void* /*extra*/) {
-  here().forget(static_cast<Communicator*>(attribute));
+  if (attribute != nullptr) here().forget(static_cast<Communicator*>(attribute));
   return MPI_SUCCESS;
 }
 

@@ -163,6 +163,8 @@ class Communicators {
   void close_all();
 
  private:
+  // Whether of() has had it before; `communicator` is nullptr where it is no duplicate of that one.
+  bool has_been_seen(MPI_Comm handle, Communicator*& communicator);
   Communicators();
   Communicator* add(std::unique_ptr<Communicator> made);
   static int on_copy(MPI_Comm handle, int keyval, void* extra, void* attribute, void* copy,

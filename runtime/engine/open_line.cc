@@ -22,15 +22,20 @@ Result<std::unique_ptr<OpenLine>> OpenLine::make(std::shared_ptr<Engine> engine,
 
 OpenLine::OpenLine(std::shared_ptr<Engine> engine, LineHost host, const Lines& lines,
                    const std::string& name)
-    : engine_(std::move(engine)), calls_(std::move(host), lines, "prepared '" + name + "'") {}
+    : engine_(std::move(engine)),
+      calls_(std::make_unique<OpenCalls>(std::move(host), lines, "prepared '" + name + "'")) {}
 
 OpenLine::~OpenLine() {
-  LineWords& words = calls_.words();
+  if (!engine_->usable().ok()) {  // in a forked child the line is the parent's
+    [[maybe_unused]] OpenCalls* const of_parent = calls_.release();
+    return;
+  }
+  const LineWords& words = calls_->words();
   words.lines().left(words.rank()).store(1, std::memory_order_release);
 }
 
 Status OpenLine::start(const Call& call) {
-  LineWords& words = calls_.words();
+  LineWords& words = calls_->words();
   const auto wrong = [&](const std::string& problem) {
     return Status::error(Code::kInvalidArgument, words.what() + ": " + problem);
   };
@@ -54,27 +59,28 @@ Status OpenLine::start(const Call& call) {
   }
   if (moves && (call.root < 0 || call.root >= words.ranks())) return wrong("root is no rank");
   if (moves && call.elements > 0 &&
-      ((calls_.gives(call) && call.input == nullptr) ||
-       ((reduces || !calls_.gives(call)) && call.output == nullptr))) {
+      ((calls_->gives(call) && call.input == nullptr) ||
+       ((reduces || !calls_->gives(call)) && call.output == nullptr))) {
     return wrong("the memory is a null pointer");
   }
-  calls_.post(call);
+  calls_->post(call);
   started_ = true;
   waits_ = false;
   return {};
 }
 
 Result<OpenLine::Met> OpenLine::wait(base::Nanoseconds patience) {
-  LineWords& words = calls_.words();
+  LineWords& words = calls_->words();
+  RONDE_RETURN_IF_ERROR(words.usable());
   if (!started_) {
     return Status::error(Code::kInvalidArgument, words.what() + ": nothing is started to wait for");
   }
   RONDE_ASSIGN_OR_RETURN(const bool here, waits_ ? words.await_on(words.after(patience))
-                                                 : words.await_for(calls_.number(), patience));
+                                                 : words.await_for(calls_->number(), patience));
   waits_ = true;
   if (!here) return Met::kNotYet;
   started_ = false;
-  return calls_.meet() ? Met::kEqual : Met::kDiffers;
+  return calls_->meet() ? Met::kEqual : Met::kDiffers;
 }
 
 }  // namespace ronde::runtime

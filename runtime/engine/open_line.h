@@ -42,7 +42,7 @@ class OpenLine {
            const std::string& name);
 
   const std::shared_ptr<Engine> engine_;
-  OpenCalls calls_;
+  std::unique_ptr<OpenCalls> calls_;
   bool started_ = false;
   bool waits_ = false;
 };

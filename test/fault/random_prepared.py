@@ -27,7 +27,7 @@ def main():
         size = random.choice(("8", "4096", "8,4096"))
         print(f"{i + 1} of {len(which)}: ", end="")
         if fault == "kill":
-            survivors.kill_one(mpirun, worker, "prepared", size, ranks, victim, in_place=1, joins=False)
+            survivors.kill_one(mpirun, worker, "prepared", size, ranks, victim, in_place=1, how="")
         else:
             standstill.stop_for_good(mpirun, worker, "prepared", ranks, victim, size)
     print(f"{kills} ranks killed and {stops} stopped: every survivor failed and named the rank")

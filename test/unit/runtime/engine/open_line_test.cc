@@ -4,6 +4,8 @@
 #include "runtime/engine/open_line.h"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -162,6 +164,34 @@ TEST(OpenLines, RefuseOnOneRankWhatCannotBeAndTakeAnotherCall) {
     EXPECT_THAT(line.start(call_on(Operation::kAllreduce, data, 2)).message(),
                 HasSubstr("before the last has ended"));
     EXPECT_TRUE(line.wait(seconds(30)).ok());
+  });
+}
+
+// It neither waits nor lets the parent's line go.
+TEST(OpenLines, InAForkedChildAreInert) {
+  with_lines(2, [](int rank, const testing::EnginePtr& engine, OpenLine& line) {
+    std::vector<float> data(3, 1.0F);
+    const OpenLine::Call call = call_on(Operation::kAllreduce, data, 1);
+    ASSERT_EQ(run(line, call), OpenLine::Met::kEqual);
+    if (rank == 0) {
+      auto other = OpenLine::make(engine, "other").value();
+      const pid_t child = ::fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        const bool inert = other->start(call).code() == base::Code::kUnsupported &&
+                           other->wait(seconds(1)).status().code() == base::Code::kUnsupported;
+        other.reset();
+        ::_exit(inert ? 0 : 1);
+      }
+      int status = -1;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+      EXPECT_EQ(run(*other, call), OpenLine::Met::kEqual);
+    } else {
+      const auto other = OpenLine::make(engine, "other").value();
+      EXPECT_EQ(run(*other, call), OpenLine::Met::kEqual);
+    }
+    EXPECT_EQ(data[0], 4.0F);
   });
 }
 
