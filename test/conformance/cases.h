@@ -11,25 +11,23 @@
 #include "base/dtype.h"
 #include "test/conformance/case.h"
 #include "test/conformance/order_rule.h"
+#include "test/conformance/rank_numbers.h"
 #include "test/conformance/special_numbers.h"
-#include "test/support/twister.h"
-#include "test/unit/collectives/random_elements.h"
 #include "test/unit/collectives/rule_oracle.h"
 
 namespace ronde::conformance {
 
-// What is reduced: numbers whose sums differ in their bits with the order of summation, or small
-// ones whose sums are exact, for what sums in any order.
-enum class Numbers : std::uint8_t { kTelling, kWhole };
-
 // Thread safety: none.
 class Cases {
  public:
-  // hosts: the ranks of each; where every rank counts as a host, one in each.
-  Cases(Hosts hosts, std::int32_t rank, std::uint64_t seed = 1, Numbers numbers = Numbers::kTelling)
-      : hosts_(std::move(hosts)), rank_(rank), numbers_(numbers), random_(seed) {
-    for (const auto& ranks : hosts_) size_ += std::ssize(ranks);
-  }
+  // hosts: the ranks of each; where every rank counts as a host, one in each. once: of the ranks of
+  // this process, if there are others.
+  Cases(const Hosts& hosts, std::int32_t rank, std::uint64_t seed = 1,
+        Numbers numbers = Numbers::kTelling, OnceForAll* once = nullptr)
+      : rank_(rank),
+        is_telling_(numbers == Numbers::kTelling),
+        all_(hosts, numbers, seed, once),
+        size_(all_.size()) {}
 
   // The whole list. some: elements of most tensors; large_bytes: of a few.
   // weights: averages by weights as well.
@@ -37,7 +35,7 @@ class Cases {
     sizes_ = {0, 1, 7, some};
     add_allreduces();
     add_scaled(some);
-    if (numbers_ == Numbers::kTelling) add_special();
+    if (is_telling_) add_special();
     allreduce({}, large_bytes / 4, Case::Memory::kInPlace);
     allreduce({.dtype = DType::kBf16, .op = ReduceOp::kAverage}, large_bytes / 8,
               Case::Memory::kApart);
@@ -59,16 +57,16 @@ class Cases {
 
   void allreduce(const Reduction& what, std::int64_t elements, Case::Memory memory) {
     Case one = begin("allreduce " + text_of(what), Operation::kAllreduce, what, memory);
-    add(one, summands(what.dtype, elements),
-        [&](const auto& inputs) { return reduced_by_rule(what, hosts_, inputs); });
+    add(one, all_.summands(what.dtype, elements),
+        [&](const auto& inputs) { return all_.reduced(what, inputs); });
     end(std::move(one));
   }
   void grouped_allreduce(const Reduction& what, const Rows& lengths,
                          Case::Memory memory = Case::Memory::kInPlace) {
     Case one = begin("group " + text_of(what), Operation::kAllreduce, what, memory);
     for (const std::int64_t length : lengths) {
-      add(one, summands(what.dtype, length),
-          [&](const auto& inputs) { return reduced_by_rule(what, hosts_, inputs); });
+      add(one, all_.summands(what.dtype, length),
+          [&](const auto& inputs) { return all_.reduced(what, inputs); });
     }
     end(std::move(one));
   }
@@ -78,19 +76,18 @@ class Cases {
     what.op = ReduceOp::kAverage;
     Case one = begin("by weights " + text_of(what), Operation::kAllreduce, what, memory);
     one.weighted = true;
-    std::vector<double> weights = any_weights(size_, random_);
+    std::vector<double> weights = all_.weights();
     for (const std::int64_t length : lengths) {
-      if (own_weights) weights = any_weights(size_, random_);
-      add(one, summands(what.dtype, length), [&](const auto& inputs) {
-        return reduced_by_rule(by_weights(what, weights), hosts_, inputs);
-      });
+      if (own_weights) weights = all_.weights();
+      add(one, all_.summands(what.dtype, length),
+          [&](const auto& inputs) { return all_.reduced(by_weights(what, weights), inputs); });
       one.tensors.back().weight = weights[mine()];
     }
     end(std::move(one));
   }
   void weighted_reduce_scatter(Reduction what, std::int64_t rows, Case::Memory memory) {
     what.op = ReduceOp::kAverage;
-    const std::vector<double> weights = any_weights(size_, random_);
+    const std::vector<double> weights = all_.weights();
     reduce_scatter(by_weights(what, weights), rows, {}, memory);
     cases_.back().what = what;
     cases_.back().weighted = true;
@@ -102,7 +99,7 @@ class Cases {
                      {.dtype = dtype}, memory);
     one.root = root;
     for (const std::int64_t length : lengths) {
-      add(one, telling(dtype, length),
+      add(one, all_.telling(dtype, length),
           [&](const auto& inputs) { return inputs[static_cast<std::size_t>(root)]; });
     }
     end(std::move(one));
@@ -111,7 +108,7 @@ class Cases {
     Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, Case::Memory::kResult);
     one.width = width;
     one.rows = rows;
-    add(one, telling(dtype, rows, width), [](const auto& inputs) {
+    add(one, all_.telling(dtype, rows, width), [](const auto& inputs) {
       Bytes all;
       for (const Bytes& input : inputs) all.insert(all.end(), input.begin(), input.end());
       return all;
@@ -130,7 +127,7 @@ class Cases {
       rows.push_back(sum_of(splits));
       one.received.push_back(splits[mine()]);
     }
-    add(one, telling(dtype, rows, width), [&](const auto& inputs) {
+    add(one, all_.telling(dtype, rows, width), [&](const auto& inputs) {
       Bytes all;
       for (std::size_t from = 0; from < sent.size(); ++from) {
         const auto before =
@@ -157,8 +154,8 @@ class Cases {
     const auto first =
         std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
     if (memory == Case::Memory::kInPlace) one.first = first;
-    add(one, summands(what.dtype, rows * width), [&](const auto& inputs) {
-      return scattered_by_rule(what, hosts_, rank_, inputs, first, shares[mine()] * width);
+    add(one, all_.summands(what.dtype, rows * width), [&](const auto& inputs) {
+      return all_.scattered(what, rank_, inputs, first, shares[mine()] * width);
     });
     end(std::move(one));
   }
@@ -215,7 +212,7 @@ class Cases {
           Reduction{.compression = base::Compression::kF16},
           Reduction{.op = ReduceOp::kAverage, .compression = base::Compression::kBf16}}) {
       constexpr std::int64_t kElements = 70;
-      std::vector<Bytes> inputs = telling(what.dtype, kElements);
+      std::vector<Bytes> inputs = all_.telling(what.dtype, kElements);
       for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
         for (std::int64_t i = 0; i < kElements; ++i) {
           const auto special = special_number(i % 9, rank == 0, rank + 1 == inputs.size());
@@ -226,8 +223,7 @@ class Cases {
       }
       Case one = begin("allreduce of special numbers " + text_of(what), Operation::kAllreduce, what,
                        Case::Memory::kApart);
-      add(one, std::move(inputs),
-          [&](const auto& all) { return reduced_by_rule(what, hosts_, all); });
+      add(one, std::move(inputs), [&](const auto& all) { return all_.reduced(what, all); });
       end(std::move(one));
     }
   }
@@ -350,46 +346,13 @@ class Cases {
   }
   void end(Case one) { cases_.push_back(std::move(one)); }
 
-  // ---- the oracle ----
-
-  // The tensors of all ranks. Floating types get numbers whose sums differ in their bits with the
-  // order of summation.
-  std::vector<Bytes> telling(DType dtype, const Rows& rows, std::int64_t width = 1) {
-    namespace oracle = collectives::oracle;
-    std::vector<Bytes> inputs;
-    for (const std::int64_t count : rows) {
-      inputs.push_back(oracle::random_elements(dtype, count * width, random_));
-    }
-    return inputs;
-  }
-  std::vector<Bytes> telling(DType dtype, std::int64_t elements) {
-    return telling(dtype, Rows(static_cast<std::size_t>(size_), elements));
-  }
-
-  std::vector<Bytes> summands(DType dtype, std::int64_t elements) {
-    namespace oracle = collectives::oracle;
-    if (numbers_ == Numbers::kTelling) return telling(dtype, elements);
-    std::vector<Bytes> inputs;
-    for (std::int64_t rank = 0; rank < size_; ++rank) {
-      Bytes& mine = inputs.emplace_back(static_cast<std::size_t>(elements * base::size_of(dtype)));
-      for (std::int64_t i = 0; i < elements; ++i) {
-        const std::uint64_t number = 1 + random_() % 4;
-        oracle::store(dtype, mine.data(), i,
-                      base::is_floating(dtype) ? oracle::encode(dtype, static_cast<double>(number))
-                                               : number % (dtype == DType::kBool ? 2 : 5));
-      }
-    }
-    return inputs;
-  }
-
   [[nodiscard]] std::size_t mine() const { return static_cast<std::size_t>(rank_); }
   static constexpr std::int64_t kWide = 3;
 
-  const Hosts hosts_;
   const std::int32_t rank_;
-  const Numbers numbers_;
-  std::int64_t size_ = 0;
-  testing::Twister random_;
+  const bool is_telling_;
+  RankNumbers all_;
+  const std::int64_t size_;
   Rows sizes_;
   bool in_place_ = false;
   std::vector<Case> cases_;

@@ -19,8 +19,11 @@ namespace ronde::conformance {
 class DrawnCases {
  public:
   // edges: bytes at which something changes.
-  DrawnCases(const Hosts& hosts, std::int32_t rank, std::uint64_t seed, Rows edges)
-      : cases_(hosts, rank, seed), edges_(std::move(edges)), random_(seed) {
+  DrawnCases(const Hosts& hosts, std::int32_t rank, std::uint64_t seed, Rows edges,
+             OnceForAll* once = nullptr)
+      : cases_(hosts, rank, seed, Numbers::kTelling, once),
+        edges_(std::move(edges)),
+        random_(seed) {
     for (const auto& ranks : hosts) ranks_ += ranks.size();
   }
 

@@ -61,8 +61,10 @@ class Engines : public ::testing::TestWithParam<std::tuple<int, const char*>> {
 TEST_P(Engines, DoEveryOperationAsTheOrderRuleSays) {
   testing::EngineOptions options;
   options.environment = {algorithm()};
+  OnceForAll once;
   testing::run_job(ranks(), options, [&](int rank, Engine& engine) {
-    const std::vector<Case> cases = Cases(hosts(), rank).all(301, 1 << 19);
+    const std::vector<Case> cases =
+        Cases(hosts(), rank, 1, Numbers::kTelling, &once).all(301, 1 << 19);
     EXPECT_EQ(do_all(engine, rank, cases, {}), "");
   });
 }
@@ -91,8 +93,10 @@ TEST_P(Engines, DoWhatIsDrawnInWhicheverOrder) {
     options.environment = any_settings(of_job);
     options.environment.push_back(algorithm());
     options.faults = {.seed = seed, .max_delay = seed % 2 == 0 ? 5 : 0};
+    OnceForAll once;
     testing::run_job(ranks(), options, [&](int rank, Engine& engine) {
-      const std::vector<Case> cases = DrawnCases(hosts(), rank, seed, {16, 64, 300, 3000}).make(40);
+      const std::vector<Case> cases =
+          DrawnCases(hosts(), rank, seed, {16, 64, 300, 3000}, &once).make(40);
       std::vector<EngineCase> all;
       for (const Case& one : cases) all.emplace_back(one, Precision::kExact);
       testing::on_ranks(kThreads, [&](int thread) {

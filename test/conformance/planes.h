@@ -282,8 +282,9 @@ class RankOfPlanes final : public collectives::Collective {
   const Rows edges{std::int64_t{collectives::Slots::kInlineBytes},
                    collectives::small_vector_bytes(slots.ranks(), slots.buffer_bytes()), piece,
                    slots.buffer_bytes(), 64};
+  OnceForAll once;
   return lists_of(planes.settings(), [&](const Hosts& hosts, int rank) {
-    return DrawnCases(hosts, rank, seed, edges).make(count);
+    return DrawnCases(hosts, rank, seed, edges, &once).make(count);
   });
 }
 

@@ -44,8 +44,10 @@ class PlanesTest : public ::testing::TestWithParam<Job> {
 TEST_P(PlanesTest, DoEveryOperationAsTheOrderRuleSays) {
   PlaneSettings settings{.leaders = GetParam().leaders, .messages = GetParam().messages};
   if (settings.leaders.size() > 5) return;  // it takes long, and what is drawn is for them as well
-  const auto lists = lists_of(
-      settings, [](const Hosts& hosts, int rank) { return Cases(hosts, rank).all(101, 70'000); });
+  OnceForAll once;
+  const auto lists = lists_of(settings, [&once](const Hosts& hosts, int rank) {
+    return Cases(hosts, rank, 1, Numbers::kTelling, &once).all(101, 70'000);
+  });
   settings.environment = {"RONDE_ALGORITHM=" + algorithms().front()};
   Planes planes(settings);
   run_in_turn(planes, lists, 1);
