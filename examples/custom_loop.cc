@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model and a training loop of one's own, under any strategy: a program to copy.
 #include <ronde/parameter_server.hpp>
-#include <ronde/trainer.hpp>
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 struct TwoBranches {             // any class is a model that can be called and lists its parameters
   Linear sharp{"sharp", 784, 64, Initialization::kHe, 1};
@@ -12,11 +11,9 @@ struct TwoBranches {             // any class is a model that can be called and 
 };
 int main(int argc, char** argv) {
   std::size_t epochs = 5;
-  server::ServerSettings servers;
   FlagTable flags("custom_loop", "Trains a model of its own in a loop of its own.");
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes over the training data"}});
-  server::add_server_flags(flags, servers);
-  const auto train = [&](Strategy& strategy) {
+  return server::run_program(argc, argv, flags, [&](Strategy& strategy) {
     const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
     const auto data = Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(128);
     const auto batches = strategy.distribute(data.prefetch(1));
@@ -33,6 +30,5 @@ int main(int argc, char** argv) {
                              model.parameter_hash().c_str()));
     }
     return 0;
-  };
-  return run_program(argc, argv, flags, train, server::served_by(servers));
+  });
 }

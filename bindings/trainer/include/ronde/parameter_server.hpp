@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameter servers, for programs that link ronde::parameter_server, which is there where Ronde was
-// built with ZeroMQ. As little promised as <ronde/trainer.hpp>.
+// built with ZeroMQ. With <ronde/trainer.hpp>, and as little promised.
 #pragma once
+
+#include <ronde/trainer.hpp>
 
 #include "bindings/trainer/server/coordinator/coordinator.h"
 #include "bindings/trainer/server/parameter_server.h"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "bindings/trainer/fit/program/flags.h"
@@ -37,5 +38,13 @@ void add_server_flags(FlagTable& table, ServerSettings& settings);
 // For run_program(): makes the strategy of this task. On a server it runs the server instead, and
 // returns null. `settings` must outlive it.
 [[nodiscard]] ServedMaker served_by(const ServerSettings& settings);
+
+// Both, for a program that asks nothing of the settings.
+inline int run_program(int argc, char** argv, FlagTable& flags,
+                       const std::function<int(Strategy&)>& body) {
+  ServerSettings settings;
+  add_server_flags(flags, settings);
+  return trainer::run_program(argc, argv, flags, body, served_by(settings));
+}
 
 }  // namespace ronde::trainer::server
