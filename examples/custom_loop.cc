@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model and a training loop of one's own, under any strategy: a program to copy.
 #include <ronde/parameter_server.hpp>
+#include <ronde/trainer.hpp>
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would
 struct TwoBranches {             // any class is a model that can be called and lists its parameters
   Linear sharp{"sharp", 784, 64, Initialization::kHe, 1};
@@ -29,6 +30,5 @@ int main(int argc, char** argv) {
                              strategy.num_replicas_in_sync(), epoch, all.loss(), all.accuracy(),
                              model.parameter_hash().c_str()));
     }
-    return 0;
   });
 }

@@ -133,17 +133,16 @@ Status LineWords::fail_late() {
   const std::vector<std::int32_t> late = missing();
   if (end_ != base::kNever) {
     static_cast<void>(end_with({rank_, true}));
-    return Status::error(Code::kDeadline, text_ + " has waited for " +
-                                              base::ranks_phrase(late) + stopped(late) +
-                                              deadline_text(true))
+    return Status::error(Code::kDeadline, text_ + " has waited for " + base::ranks_phrase(late) +
+                                              stopped(late) + deadline_text(true))
         .with_rank(late.empty() ? -1 : late.front());
   }
-  return host_.fail(Status::error(Code::kDeadline, text_ + " has waited for " +
-                                                       base::ranks_phrase(late) +
-                                                       ", which did not run it before "
-                                                       "RONDE_STALL_FAILURE_SECONDS" +
-                                                       stopped(late)),
-                    late.empty() ? -1 : late.front());
+  return host_.fail(
+      Status::error(Code::kDeadline, text_ + " has waited for " + base::ranks_phrase(late) +
+                                         ", which did not run it before "
+                                         "RONDE_STALL_FAILURE_SECONDS" +
+                                         stopped(late)),
+      late.empty() ? -1 : late.front());
 }
 
 bool LineWords::watch() {

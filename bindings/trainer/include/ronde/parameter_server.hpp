@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameter servers, for programs that link ronde::parameter_server, which is there where Ronde was
-// built with ZeroMQ. With <ronde/trainer.hpp>, and as little promised.
+// built with ZeroMQ. As little promised as <ronde/trainer.hpp>.
 #pragma once
-
-#include <ronde/trainer.hpp>
 
 #include "bindings/trainer/server/coordinator/coordinator.h"
 #include "bindings/trainer/server/parameter_server.h"

@@ -39,12 +39,13 @@ void add_server_flags(FlagTable& table, ServerSettings& settings);
 // returns null. `settings` must outlive it.
 [[nodiscard]] ServedMaker served_by(const ServerSettings& settings);
 
-// Both, for a program that asks nothing of the settings.
+// Both, for a program that asks nothing of the settings and ends with 0.
 inline int run_program(int argc, char** argv, FlagTable& flags,
-                       const std::function<int(Strategy&)>& body) {
+                       const std::function<void(Strategy&)>& body) {
   ServerSettings settings;
   add_server_flags(flags, settings);
-  return trainer::run_program(argc, argv, flags, body, served_by(settings));
+  const auto all = [&](Strategy& strategy) { return body(strategy), 0; };
+  return trainer::run_program(argc, argv, flags, all, served_by(settings));
 }
 
 }  // namespace ronde::trainer::server
