@@ -137,6 +137,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::map(std::vector<FileDescript
 
 std::vector<int> SharedMemory::fds() const {
   std::vector<int> fds;
+  fds.reserve(fds_.size());
   for (const FileDescriptor& fd : fds_) fds.push_back(fd.get());
   return fds;
 }

@@ -102,10 +102,11 @@ def mapped(text):
     block = text.partition("\n## Map\n")[2].partition("\n```\n")[2].partition("\n```\n")[0]
     found, parent = set(), ""
     for line in block.splitlines():
-        for indent, folder in re.findall(r"^( *)([\w/]+)/ ", line):
-            if not indent:
-                parent = folder
-            found.add(f"{parent}/{folder}" if indent else folder)
+        for indent, folders in re.findall(r"^( *)((?:[\w/]+/ )+)", line):
+            for folder in folders.replace("/ ", " ").split():
+                if not indent:
+                    parent = folder
+                found.add(f"{parent}/{folder}" if indent else folder)
     return found
 
 
