@@ -17,6 +17,7 @@
 #define RONDE_GUARDED_BY(x) RONDE_THREAD_ANNOTATION(guarded_by(x))
 #define RONDE_REQUIRES(...) RONDE_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define RONDE_EXCLUDES(...) RONDE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+#define RONDE_UNGUARDED RONDE_THREAD_ANNOTATION(no_thread_safety_analysis)
 #define RONDE_ACQUIRE(...) RONDE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define RONDE_RELEASE(...) RONDE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 #define RONDE_ACQUIRE_SHARED(...) RONDE_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   std::size_t epochs = 5;
   FlagTable flags("custom_loop", "Trains a model of its own in a loop of its own.");
   flags.add({{"epochs", whole(epochs, 1, 1000), "passes over the training data"}});
-  return server::run_program(argc, argv, flags, [&](Strategy& strategy) {
+  return server::run_with_servers(argc, argv, flags, [&](Strategy& strategy) {
     const auto images = on_all_processes(strategy, [] { return load_fashion_mnist(); });
     const auto data = Dataset::from_images(images.train, ImageShape::kFlat).shuffle(1).batch(128);
     const auto batches = strategy.distribute(data.prefetch(1));

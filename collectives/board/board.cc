@@ -93,7 +93,8 @@ Status Board::check_geometry(const BoardGeometry& geometry) {
       check_range("decision bytes", geometry.decision_bytes, kSmallestRing, kLargestRing));
   RONDE_RETURN_IF_ERROR(
       check_range("slot bytes", geometry.slot_bytes, kSlotGrain * geometry.ranks, kLargestRing));
-  RONDE_RETURN_IF_ERROR(check_range("line bytes", geometry.line_bytes, 0, kLargestRing));
+  RONDE_RETURN_IF_ERROR(
+      check_range("line bytes", geometry.line_bytes, 0, kMostRanks * kLineBytesOfRank));
   RONDE_RETURN_IF_ERROR(check_range("arena bytes", geometry.arena_bytes, 0, kLargestArena));
   if (geometry.arena_bytes % kArenaGrain != 0) {
     return Status::error(Code::kInvalidArgument, "arenas of " +

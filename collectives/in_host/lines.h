@@ -14,17 +14,19 @@
 
 namespace ronde::collectives {
 
-// Which rank has ended an operation for all: it has joined, or has not waited longer.
+// Which rank has ended an operation for all: it has joined, has not waited longer, or has closed
+// its engine.
 struct LineEnd {
   std::int32_t rank = -1;  // -1: nobody has
   bool late = false;
+  bool closed = false;
 
   [[nodiscard]] bool is_one() const { return rank >= 0; }
   [[nodiscard]] std::uint32_t word() const {
-    return (static_cast<std::uint32_t>(rank) + 1) * 2 + (late ? 1 : 0);
+    return (static_cast<std::uint32_t>(rank) + 1) * 4 + (late ? 1 : 0) + (closed ? 2 : 0);
   }
   static LineEnd of(std::uint32_t word) {
-    return {static_cast<std::int32_t>(word / 2) - 1, word % 2 != 0};
+    return {static_cast<std::int32_t>(word / 4) - 1, (word & 1) != 0, (word & 2) != 0};
   }
 };
 

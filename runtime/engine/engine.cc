@@ -34,8 +34,9 @@ Engine::~Engine() {
     if (open_) close().ignore();
     // The device rings the runner, which is destroyed before the agent, so the device closes now.
     agent_.execution().close_device();
-  } else if (device_ != nullptr && within_ == nullptr) {
-    device_->forget();
+  } else {
+    quick_.forget();
+    if (device_ != nullptr && within_ == nullptr) device_->forget();
   }
 }
 
@@ -64,7 +65,8 @@ Status Engine::run(Submission submission) {
   if (quick_.any() && line_usable().ok()) {
     const Inside inside(waiting_threads_);
     agent_.threads().submitted();
-    const bool may_go = !checks_finite_ && !agent_.timeline().on();
+    const bool checks = checks_finite_ || config_.check == "memory";
+    const bool may_go = !checks && !agent_.timeline().on();
     if (auto done = quick_.call(submission, may_go)) return *std::move(done);
   }
   submission.will_wait = true;
@@ -118,6 +120,8 @@ Result<Engine::WorkPtr> Engine::try_submit(Submission&& submission) {
   const auto ticket =
       table_.insert(tensor, [&] { request = agent_.member().make_request(*tensor); });
   if (!ticket.ok()) return agent_.member().with_steps(ticket.status(), *tensor);
+  // The name may have come to a line since submit() has asked.
+  if (quick_.any()) quick_.pass(tensor->name).ignore();
   const auto announce = [&](bool wake) {
     const Status announced = agent_.member().announce(*tensor, *ticket, std::move(request), wake);
     // Without the announcement the other ranks would wait for this tensor until they stall.

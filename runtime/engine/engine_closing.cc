@@ -42,6 +42,8 @@ void Engine::settle(Work& work, std::optional<base::Nanoseconds> grace) {
   const bool asked = give_up(why);
   runner_.notify(true);
   if (outlast(work, clock_->after(kFarewell)) || !asked) return;
+  // All have agreed, and a batch that was decided before still moves.
+  if (agent_.gives_up() && outlast(work, clock_->after(config_.stall_failure))) return;
   // A rank of the set does not answer, or its batch does not move.
   agent_.failure().fail(why, rank_);
   runner_.notify(true);
@@ -139,6 +141,8 @@ void Engine::close_at_exit() {
     if (oldest.empty()) oldest = set->agent_.messages().oldest_text();
   }
   if (oldest.empty()) oldest = agent_.messages().oldest_text();
+  if (oldest.empty()) oldest = quick_.text_of_call();
+  if (oldest.empty()) oldest = agent_.line_waits().oldest_text();
   if (!oldest.empty()) {
     agent_.failure().fail(
         Status::error(Code::kPeerFailed, "rank " + std::to_string(rank_) +

@@ -28,8 +28,8 @@ Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, Beg
   Messages& messages = agent_.messages();
   // The leader of a host writes to the link itself, in the thread that sends.
   const bool leads = (within_ ? within_->job->local_rank_ : local_rank_) == kLeader;
-  const bool helps =
-      begin == &Messages::send && leads && messages.may_be_far(request.rank) && is_driver();
+  const bool helps = begin == &Messages::send && leads && messages.may_be_far(request.rank) &&
+                     is_driver() && open_.load(std::memory_order_acquire);
   if (helps) runner_.will_wait();
   auto work = std::invoke(begin, messages, request);
   if (helps) runner_.help();

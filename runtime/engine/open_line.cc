@@ -30,8 +30,7 @@ OpenLine::~OpenLine() {
     [[maybe_unused]] OpenCalls* const of_parent = calls_.release();
     return;
   }
-  const LineWords& words = calls_->words();
-  words.lines().left(words.rank()).store(1, std::memory_order_release);
+  calls_->words().leave();
 }
 
 Status OpenLine::start(const Call& call) {

@@ -85,7 +85,7 @@ LineCalls::LineCalls(LineHost host, const Lines& lines, const AgreedTensor& agre
   gathered_.resize(all);
 }
 
-LineCalls::~LineCalls() { words_.lines().left(words_.rank()).store(1, std::memory_order_release); }
+LineCalls::~LineCalls() { words_.leave(); }
 
 std::size_t LineCalls::most_bytes(const LocalTensor& tensor,
                                   const std::vector<std::size_t>& bytes_of_rank) {

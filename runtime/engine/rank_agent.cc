@@ -86,26 +86,11 @@ RankAgent::RankAgent(Job& job, TensorTable& table, const base::Config& config,
   timeline_.set_times(execution_.times());
 }
 
-void RankAgent::end_message(Work& work, const Status& status, bool of_job) {
-  if (work.began != Instant{}) {
-    timeline().add(TracedMessage{
-        .set = context_.set == nullptr ? "" : context_.set->name,
-        .sends = work.message_target >= 0,
-        .peer = context_.rank_of_job(std::max(work.message_target, work.message_source)),
-        .tag = work.message_tag,
-        .bytes = work.message_bytes,
-        .began = work.began,
-        .ended = context_.clock.now(),
-        .ok = status.ok()});
-  }
-  works_.end_message(work, context_.told(status), of_job);
-}
-
 // ---- Agent ----
 
 int RankAgent::do_work(SleepState& sleep) {
   int work = line_waits_.look();
-  if (work > 0 || line_waits_.take_more()) standing_.look_soon();
+  look_soon_at_lines(work > 0);
   bool left = true;  // unless step() returns without an error
   if (sets_.changed()) work += take_changes_of_sets();
   if (!failure_.failed()) {
@@ -138,7 +123,11 @@ int RankAgent::stepped(const Result<int>& worked) {
 int RankAgent::take_changes_of_sets() {
   try {
     return sets_.take_changes([this](RankAgent& added) { added.want_rings(wants_rings_); },
-                              [this](Completion& removed) { works_.complete_once(removed); });
+                              [this](RankAgent& removed, Completion& done) {
+                                frames_sent_ += removed.frames_sent_;
+                                frames_taken_ += removed.frames_taken_;
+                                works_.complete_once(done);
+                              });
   } catch (const std::exception&) {
     failure_.fail_for_memory();
     return 1;
@@ -263,6 +252,7 @@ Status RankAgent::on_decision(const Decision& decision) {
   if (on_decision_about_sets(decision)) return {};
   if (const auto* given_up = std::get_if<GivenUpDecision>(&decision)) {
     const auto& [code, text, place] = given_up->why;
+    gives_up_.store(true, std::memory_order_release);
     given_up_ = Status::remote(code, context_.told(Status::error(code, text)).message(), place,
                                context_.rank_of_job(given_up->rank));
     return {};
@@ -278,8 +268,11 @@ Status RankAgent::on_decision(const Decision& decision) {
 bool RankAgent::on_decision_about_sets(const Decision& decision) {
   if (const auto* frame = std::get_if<FrameDecision>(&decision)) {
     if (frame->to != context_.rank) return true;
-    frame->number == 0 ? deliver(frame->from, frame->message)
-                       : sets_.deliver(frame->number, {frame->from, frame->message});
+    if (frame->number == 0) {
+      deliver(frame->from, frame->message);
+    } else if (!sets_.deliver(frame->number, {frame->from, frame->message})) {
+      drop(*frame);
+    }
     return true;
   }
   if (const auto* open = std::get_if<SetDecision>(&decision)) {
@@ -317,35 +310,6 @@ bool RankAgent::passes_on(const std::vector<std::int32_t>& ranks) const {
          });
 }
 
-void RankAgent::deliver(std::int32_t from, const std::vector<std::byte>& message) {
-  if (from < 0) {
-    if (SetLinks* const links = control_.set_links()) links->deliver(message);
-    return;
-  }
-  ++frames_taken_;
-  const auto record = read_record(message);
-  const bool of_clocks = record && record->record.kind >= RecordKind::kClock;
-  const Status status =
-      of_clocks ? clocks_.on_record(from, record->record) : messages_.on_frame(from, message);
-  if (!status.ok()) failure_.fail(status, from);
-}
-
-// In a frame, which is announced to the leader of this host.
-Status RankAgent::send_far(std::int32_t to, const Record& record,
-                           std::span<const std::byte> bytes) {
-  FrameAnnouncement frame{0, context_.rank, to, {}};
-  if (context_.set != nullptr) {
-    frame.number = context_.set->number;
-    frame.to = context_.set->ranks[base::narrow<std::size_t>(to)];
-  }
-  const std::span<const std::byte> head = bytes_of(record);
-  frame.message.reserve(head.size() + bytes.size());
-  frame.message.assign(head.begin(), head.end());
-  frame.message.insert(frame.message.end(), bytes.begin(), bytes.end());
-  frames_sent_.fetch_add(1, std::memory_order_acq_rel);
-  return send_frame_(encode(frame));
-}
-
 Status RankAgent::on_batch(std::uint64_t sequence, TensorTable::Claimed claimed) {
   if (quick_ != nullptr) quick_->on_batch(claimed);
   execution_.begin(sequence, std::move(claimed));
@@ -375,7 +339,7 @@ void RankAgent::spread_failure() noexcept {
 void RankAgent::close() {
   execution_.close();
   context_.board.set_state(collectives::PresenceState::kClosed);
-  if (!context_.leads()) context_.board.doorbell(kLeader).ring();
+  context_.board.ring_all();  // whoever waits for this rank in a line, and the leader
   messages_.leave();
   control_.close(failure_.failed());
   // Last, because UCX waits here for other ranks, and those of the hosts below wait for the link.

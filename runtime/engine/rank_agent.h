@@ -103,6 +103,8 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] SetAgents<RankAgent>& sets() { return sets_; }
   [[nodiscard]] SetOpenings& openings() { return openings_; }
   [[nodiscard]] const RankContext& context() const { return context_; }
+  // Of a process set: whether its ranks have agreed that it ends, once what was decided before has.
+  [[nodiscard]] bool gives_up() const { return gives_up_.load(std::memory_order_acquire); }
   // Whether a process set is open on other ranks that talk to each other through this one.
   [[nodiscard]] bool passes_on() const { return passes_on_.load(std::memory_order_acquire); }
 
@@ -135,10 +137,12 @@ class RankAgent final : public Agent, private Member::Owner {
   int step_executions_of_sets();
   int fail_sets();
   [[nodiscard]] bool sets_busy() const;
+  void look_soon_at_lines(bool some_go_on);
   bool sets_stand(StandingAnnouncement& standing);
   [[nodiscard]] std::optional<base::Instant> oldest_beside() const;
   bool add_beside(StandingAnnouncement& standing, const std::string& where) const;
   bool on_decision_about_sets(const Decision& decision);
+  void drop(const FrameDecision& frame);
   void on_departed_leader(std::int32_t rank);
   void end_message(Work& work, const base::Status& status, bool of_job);
   base::Status send_far(std::int32_t to, const Record& record, std::span<const std::byte> bytes);
@@ -178,6 +182,7 @@ class RankAgent final : public Agent, private Member::Owner {
   QuickCalls* const quick_;
   std::map<std::int32_t, std::string> passed_on_;  // by number
   std::optional<base::Status> given_up_;           // as decided
+  std::atomic<bool> gives_up_{false};              // it is
   std::atomic<bool> passes_on_{false};
   // Of this rank's messages.
   std::atomic<std::uint64_t> frames_sent_{0};

@@ -11,11 +11,26 @@ namespace ronde::runtime {
 
 using base::Instant;
 
+// A thread stands still in a line now, or some go on that did.
+void RankAgent::look_soon_at_lines(bool some_go_on) {
+  bool soon = line_waits_.take_more() || some_go_on;
+  for (RankAgent* const set : sets_.all()) {
+    if (!set->line_waits_.take_more() && !some_go_on) continue;
+    set->standing_.look_soon();
+    soon = true;
+  }
+  if (soon) standing_.look_soon();
+}
+
 // Whether what is in flight in the process sets of this rank stands still, and what it is.
 bool RankAgent::sets_stand(StandingAnnouncement& standing) {
   openings_.add_to(standing);
   for (RankAgent* const set : sets_.all()) {
-    if (set->failure_.failed()) continue;
+    if (set->failure_.failed()) {
+      standing.frames_sent += set->frames_sent_.load(std::memory_order_acquire);
+      standing.frames_taken += set->frames_taken_;
+      continue;
+    }
     const std::string where = "process set '" + set->context_.set->name + "'";
     if (set->control_.waits_for_idle(set->execution_.device_full()) ||
         !set->standing_.add_to(standing, where)) {

@@ -139,6 +139,11 @@ class LineWaits {
     for (const auto& [since, waiter] : standing_) oldest = std::min(oldest, since);
     return oldest;
   }
+  // What the first of them waits for; empty: there is none.
+  [[nodiscard]] std::string oldest_text() const {
+    const base::MutexLock lock(mutex_);
+    return standing_.empty() ? "" : standing_.front().second->standing().name;
+  }
   // Adds what they wait for; false: one of them is about to go on.
   bool add_to(StandingAnnouncement& standing) const {
     const base::MutexLock lock(mutex_);

@@ -60,12 +60,20 @@ LineEnd LineWords::end_of_others() const {
     if (!waits_for(rank)) continue;
     const LineEnd end = LineEnd::of(lines_.ended(rank).load(std::memory_order_seq_cst));
     if (end.is_one()) return end;  // whether or not it has joined afterwards
-    if (lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return {rank, false};
+    if (lines_.joined(rank).load(std::memory_order_seq_cst) != 0) return {.rank = rank};
+    // What it has posted before it closed is there.
+    const bool closed = host_.board.state(rank) == collectives::PresenceState::kClosed;
+    if (closed && waits_for(rank)) return {.rank = rank, .closed = true};
   }
   return {};
 }
 
 Status LineWords::ended_by(LineEnd end) const {
+  if (end.closed) {
+    return Status::error(Code::kClosed, text_ + " cannot complete: rank " +
+                                            std::to_string(end.rank) + " has closed its engine")
+        .with_rank(end.rank);
+  }
   if (end.late) {
     return Status::error(Code::kDeadline,
                          text_ + " has ended: rank " + std::to_string(end.rank) +
@@ -132,7 +140,7 @@ Status LineWords::end_with(LineEnd end) {
 Status LineWords::fail_late() {
   const std::vector<std::int32_t> late = missing();
   if (end_ != base::kNever) {
-    static_cast<void>(end_with({rank_, true}));
+    static_cast<void>(end_with({.rank = rank_, .late = true}));
     return Status::error(Code::kDeadline, text_ + " has waited for " + base::ranks_phrase(late) +
                                               stopped(late) + deadline_text(true))
         .with_rank(late.empty() ? -1 : late.front());
@@ -204,7 +212,7 @@ void LineWords::stand() {
   } else if (!waiting_) {
     waiting_.emplace(host_.threads);
   }
-  if (!stand_) stand_.emplace(host_.waits, *this, began_);
+  if (!stand_) stand_.emplace(host_.uses, *this, began_);
 }
 
 StandingTensor LineWords::standing() const {

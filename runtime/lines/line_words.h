@@ -80,10 +80,15 @@ class LineWords final : public LineWaits::Waiter {
     if (ended_.is_one())
       return ended_by(ended_);  // for good, whoever else may still read the lines
     const bool has_joined = lines_.joined(rank_).load(std::memory_order_relaxed) != 0;
-    return has_joined ? ended_by({rank_, false}) : base::Status();
+    return has_joined ? ended_by({.rank = rank_}) : base::Status();
   }
   // What begins now is to end by then, in place of the deadline of the engine.
   void set_end(base::Instant end) { end_ = end; }
+  // This rank does not use the lines any more.
+  void leave() {
+    use_.reset();
+    lines_.left(rank_).store(1, std::memory_order_release);
+  }
   void post_call(Sequence call) { Protocol(*this).post(call); }
   base::Status await(For what, Sequence call, std::int32_t root = 0);
   // The same for the lines of all others, but for so long at most: false where that has gone by,

@@ -63,6 +63,8 @@ bool QuickCalls::deserves_one(const TensorTable::Claimed& claimed) const {
 }
 
 void QuickCalls::on_batch(const TensorTable::Claimed& claimed) {
+  // A rank that has joined may have a thread in a line still, in the call that others have refused.
+  if (!claimed.agreed.absent.empty()) return;
   const bool gives = deserves_one(claimed);
   if (!gives && !any_refused_.load(std::memory_order_relaxed)) return;
   const MutexLock lock(mutex_);
@@ -172,6 +174,17 @@ Status QuickCalls::pass(const std::string& name) {
   }
   refuse(*line);
   return {};
+}
+
+std::string QuickCalls::text_of_call() {
+  const MutexLock lock(mutex_);
+  const auto line = std::ranges::find_if(lines_, [](const auto& each) { return each->in_call; });
+  return line == lines_.end() ? "" : "'" + (*line)->name + "'";
+}
+
+void QuickCalls::forget() noexcept {
+  for (auto& line : lines_) [[maybe_unused]]
+    Line* const of_parent = line.release();
 }
 
 void QuickCalls::go_away() {

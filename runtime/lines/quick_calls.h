@@ -12,8 +12,8 @@
 // in the form beside the number (open_calls.h), and all look at the forms of all:
 // - nobody refuses: the call is done;
 // - somebody refuses: nobody has used a byte, and all go the ordinary way with this call: as with
-//   every later one, until a batch of that name is claimed. There all ranks take the line back, and
-//   the name gets one again after kPatience times as many batches as it had before.
+//   every later one, until a batch of that name is claimed in which all ranks take part. There all
+//   take the line back, and the name gets one again after kPatience times as many batches.
 // A rank refuses for a call that is not exactly what was agreed, or that has a deadline, a step or
 // weights, or that does not wait; while a timeline is on; and for what may come when it joins or
 // closes its engine.
@@ -24,9 +24,11 @@
 //   rank in it reads: so it does on all of them, or on none.
 // - A rank that has refused call k or seen a refusal posts nothing more. So nobody overwrites what
 //   another one still reads of call k - 1, although it may not have seen all of call k.
-// - The batch that takes the line back is of a name that all ranks (but those that have joined, who
-//   refused then) have submitted: each had refused or seen a refusal, all of the same k. So the
-//   next name in the line begins at k + 1 on all ranks.
+// - The batch that takes the line back is of a name that all ranks have submitted: each had refused
+//   or seen a refusal, all of the same k, and none is in the line. So the next name in the line
+//   begins at k + 1 on all ranks.
+// A thread that is in call k when another one joins, or closes the engine, is left in it: the call
+// is this rank's last one if nobody refuses it, and otherwise has come too late.
 #pragma once
 
 #include <atomic>
@@ -69,6 +71,11 @@ class QuickCalls {
   std::optional<base::Status> call(Submission& submission, bool may_go);
   // Before a tensor of this name goes the ordinary way. An error where it is in flight in a line.
   base::Status pass(const std::string& name);
+
+  // The name of a call in which a thread of this rank is; empty: there is none.
+  std::string text_of_call();
+  // In a forked child: what the parent's threads are in is left to the parent.
+  void forget() noexcept RONDE_UNGUARDED;
 
   // This rank submits nothing from now on, until it comes back.
   void go_away();

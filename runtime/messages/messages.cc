@@ -225,7 +225,8 @@ Result<Messages::WorkPtr> Messages::send(const MessageRequest& request) {
     } else {
       RONDE_RETURN_IF_ERROR(out->post_message(record, bytes));
       // Where it had not left yet it looks once more, and refuses what nobody receives.
-      if (out->untaken()) RONDE_RETURN_IF_ERROR(still_there(request));
+      const Status there = still_there(request);
+      if (!there.ok() && out->untaken()) return there;
       finished.works.emplace_back(work, Status());
     }
   }

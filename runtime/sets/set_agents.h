@@ -31,7 +31,7 @@ class SetAgents {
 
   // Takes over what has changed, and returns how many changes there were.
   int take_changes(const std::function<void(SetAgent& added)>& added,
-                   const std::function<void(Completion& removed)>& complete) {
+                   const std::function<void(SetAgent& removed, Completion& done)>& removed) {
     std::vector<Change> changes;
     {
       const base::MutexLock lock(mutex_);
@@ -45,7 +45,7 @@ class SetAgents {
         deliver_early(*change.set);
       } else {
         std::erase(all_, change.set);
-        complete(*change.removed);  // from now on its owner may destroy it
+        removed(*change.set, *change.removed);  // from now on its owner may destroy it
       }
     }
     return static_cast<int>(changes.size());
@@ -54,13 +54,17 @@ class SetAgents {
 
   // A set of that number is about to be added: its messages are kept until then.
   void expect(std::int32_t number) { early_.try_emplace(number); }
-  // A message for a rank of a set here; dropped where the set is gone.
-  void deliver(std::int32_t number, Message message) {
+  // A message for a rank of a set here. False: the set is gone.
+  bool deliver(std::int32_t number, const Message& message) {
     for (SetAgent* const set : all_) {
-      if (set->number() == number) return set->deliver(message.first, message.second);
+      if (set->number() != number) continue;
+      set->deliver(message.first, message.second);
+      return true;
     }
     const auto early = early_.find(number);
-    if (early != early_.end()) early->second.push_back(std::move(message));
+    if (early == early_.end()) return false;
+    early->second.push_back(message);
+    return true;
   }
 
  private:

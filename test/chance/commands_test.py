@@ -85,14 +85,14 @@ class Commands(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertNotIn("FAILED", said)
         self.assertEqual(sorted(asked), sorted(
-            ["setup", "fresh-obstacle", "fresh", "lint", "test-build release", "test-build torch asan",
+            ["setup", "fresh-obstacle", "fresh", "lint", "test-build release", "test-build torch", "test-build asan",
              "test-run release", "test-build tsan", "test-run torch", "test-run asan", "test-run tsan",
              "test-again release torch asan tsan", "compiler-cache-report",
              "test-summary release torch asan tsan"]))
         self.assertEqual(asked[-1], "test-summary release torch asan tsan")
 
     def test_ci_is_red_where_one_step_is(self):
-        for step in ("setup", "lint", "fresh", "test-build release", "test-build torch asan", "test-build tsan",
+        for step in ("setup", "lint", "fresh", "test-build release", "test-build torch", "test-build asan", "test-build tsan",
                      "test-run release", "test-run torch", "test-run asan", "test-run tsan",
                      "test-again release torch asan tsan"):
             code, said, asked = self.ci(f"<{step}>")

@@ -60,8 +60,9 @@ def check_custom_loop(programs):
         expect(float(values["accuracy"]) > 0.75, done, "it learns nothing")
         losses.append(float(values["loss"]))
         hashes.append(values["param_hash"])
-    done = programs.run("custom_loop", "--epochs=1", "--servers=1", "--mode=sync", ranks=3)
-    expect(f" param_hash={hashes[1]}\n" in done.stdout, done, "two workers of a server have not the bits of two ranks")
+    if "--servers" in programs.run("custom_loop", "--help").stdout:  # it is linked where ZeroMQ is there
+        done = programs.run("custom_loop", "--epochs=1", "--servers=1", "--mode=sync", ranks=3)
+        expect(f" param_hash={hashes[1]}\n" in done.stdout, done, "two workers of a server have not the bits of two ranks")
     assert max(losses) - min(losses) <= 2e-3 * min(losses), f"losses {losses}"
     for text in ("abc", "-1", "0", "1x", "1" + "0" * 23):
         done = programs.run("custom_loop", "--epochs", text)

@@ -289,9 +289,10 @@ typedef struct ronde_statistics {
   uint64_t in_place_bytes;
 } ronde_statistics;
 
-/* How late a rank was with a tensor: a step counts where the others have waited for this rank for a
- * millisecond or more, from when they had submitted the tensor. A rank that comes last because it
- * has waited for another one itself (for a message, or in a process set) is that one's victim. */
+/* How late a rank was with a tensor (calls that meet in lines are not in it, either): a step counts
+ * where the others have waited for this rank for a millisecond or more, from when they had
+ * submitted the tensor. A rank that comes last because it has waited for another one itself (for a
+ * message, or in a process set) is that one's victim. */
 typedef struct ronde_late {
   const char* tensor; /* or group; owned by the engine until it is closed */
   int32_t rank;

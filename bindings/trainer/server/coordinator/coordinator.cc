@@ -244,10 +244,11 @@ void Coordinator::progress(double seconds) {
       if (one.kind == Kind::kResult || one.kind == Kind::kFailed) in.result = in.listened;
     }
     for (const Message& one : messages) send(in.state.on_message(in.listened, one));
+    return !messages.empty();
   };
-  hear(0.0);                            // no worker is late whose message is here already
+  const bool heard = hear(0.0);         // no worker is late whose message is here already
   send(in.state.on_tick(in.listened));  // free workers get at once what was scheduled
-  if (seconds > 0.0) hear(seconds);
+  if (!heard && seconds > 0.0) hear(seconds);
   const double now = in.listened;
   if (now - in.beat > 0.1) {
     in.beat = now;

@@ -68,7 +68,7 @@ class Served final : public GradientPath {
   }
 
   void push(double samples, double rate) override {
-    if (!open_) begin();  // a loop of the program's own
+    if (!open_) begin_by_hand();
     const double slow = job_->options.slow_ms;
     if (slow > 0.0) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(slow));
     timed([&] { (void)servers().push(samples, parts_ == nullptr ? rate : sent_rate_); });
@@ -271,6 +271,18 @@ class Served final : public GradientPath {
   [[nodiscard]] double waited_seconds() const override { return waited_; }
 
  private:
+  // A loop of the program's own knows nothing of a task that sends batches, or of one without a
+  // share of the data: it would learn nothing, or from some samples twice.
+  void begin_by_hand() {
+    if (job_->options.fed || !job_->tasks.chief.empty()) {
+      throw TrainerError(
+          "a training loop of the program's own runs on workers that read their data: leave out "
+          "--feed chief and --chief-hosts, whose chief is for fit and train",
+          kExitConfiguration);
+    }
+    begin();
+  }
+
   ParameterServer& servers() {
     if (job_->servers != nullptr) return *job_->servers;
     job_->servers = std::make_unique<ParameterServer>(job_->tasks, parameters_, options_);

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
+#include <type_traits>
 
 #include "bindings/trainer/fit/program/flags.h"
 #include "bindings/trainer/fit/program/program.h"
@@ -39,13 +40,16 @@ void add_server_flags(FlagTable& table, ServerSettings& settings);
 // returns null. `settings` must outlive it.
 [[nodiscard]] ServedMaker served_by(const ServerSettings& settings);
 
-// Both, for a program that asks nothing of the settings and ends with 0.
-inline int run_program(int argc, char** argv, FlagTable& flags,
-                       const std::function<void(Strategy&)>& body) {
-  ServerSettings settings;
-  add_server_flags(flags, settings);
+// Both, for a program that asks nothing of the settings. Ends with 0 once the body has returned.
+template <typename Body>
+int run_with_servers(int argc, char** argv, FlagTable& flags, const Body& body) {
+  static_assert(std::is_void_v<std::invoke_result_t<const Body&, Strategy&>>,
+                "a body that returns an exit code is for run_program()");
+  const auto settings = std::make_shared<ServerSettings>();
+  add_server_flags(flags, *settings);
+  flags.check([settings] {});  // which lives as long as the table
   const auto all = [&](Strategy& strategy) { return body(strategy), 0; };
-  return trainer::run_program(argc, argv, flags, all, served_by(settings));
+  return run_program(argc, argv, flags, all, served_by(*settings));
 }
 
 }  // namespace ronde::trainer::server

@@ -135,18 +135,25 @@ TEST(ProcessSets, InWhoseLinesAJoinOrADeadlineEndsTheOperationByName) {
   });
 }
 
+// In the job, with what waits there, and in the set alone, where a third rank computes.
 TEST(ProcessSets, InWhoseLinesADeadlockIsSeen) {
-  const auto engines = open_engines(2, of_one_host(2));
-  on_ranks(2, [&](int rank) {
-    Engine& engine = *engines[static_cast<std::size_t>(rank)];
-    const EnginePtr set = set_of(engine, {0, 1}, "both");
-    std::vector<float> data(10);
-    const auto x = Prepared::make(set, allreduce_of("x", data)).value();
-    const Status failed = rank == 0 ? x->run() : finish(engine, barrier_of("end"));
-    EXPECT_THAT(failed.message(), HasSubstr("deadlock"));
-    EXPECT_THAT(failed.message(), HasSubstr("prepared 'x' (process set 'both', call 1)"));
-    EXPECT_FALSE(engine.close().ok());
-  });
+  for (const int ranks : {2, 3}) {
+    const auto engines = open_engines(ranks, of_one_host(ranks));
+    on_ranks(ranks, [&](int rank) {
+      Engine& engine = *engines[static_cast<std::size_t>(rank)];
+      const EnginePtr set = set_of(engine, {0, 1}, "both");
+      if (rank == 2) return std::this_thread::sleep_for(std::chrono::seconds(3));
+      std::vector<float> data(10);
+      const auto x = Prepared::make(set, allreduce_of("x", data)).value();
+      const auto y = Prepared::make(set, allreduce_of("y", data)).value();
+      const Status failed = rank == 0    ? x->run()
+                            : ranks == 2 ? finish(engine, barrier_of("end"))
+                                         : y->run();
+      EXPECT_THAT(failed.message(), HasSubstr("deadlock"));
+      EXPECT_THAT(failed.message(), HasSubstr("prepared 'x' (process set 'both', call 1)"));
+    });
+    for (const EnginePtr& engine : engines) EXPECT_FALSE(engine->close().ok());
+  }
 }
 
 // ---- progress of their own ----

@@ -8,12 +8,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "runtime/engine/prepared.h"
 #include "test/support/engines.h"
 
 namespace ronde::runtime {
@@ -235,6 +237,43 @@ TEST(QuickCalls, ThatAreUnderWayWhenTheirRankJoinsAreItsLast) {
   });
 }
 
+// A thread sleeps in the line, the others' call wakes it, and before it has looked its rank joins
+// and the others go on, in a call that they refuse in the line: neither that thread nor the name
+// that gets the line next is confused by that.
+TEST(QuickCalls, GoOnBesideAThreadWhoseRankHasJoined) {
+  std::atomic<int> met{0};
+  with_quick(2, [&](int rank, Engine& engine) {
+    for (int round = 1; round <= 30; ++round) {
+      const std::string name = "round " + std::to_string(round);
+      for (int i = 0; i < 6; ++i) sum_once(engine, rank, 2, name, 2);
+      std::vector<float> data(3, 1.0F);
+      std::thread other;
+      if (rank == 1) {
+        other = std::thread([&] { expect_done(engine.run(testing::allreduce_of(name, data))); });
+        while (met < round) std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(milliseconds(3));
+        expect_done(engine.run(testing::allreduce_of(name, data)));
+        met = round;
+        std::vector<float> alone(3, 1.0F);
+        const auto work = engine.submit(testing::allreduce_of(name, alone));
+        ASSERT_TRUE(work.ok()) << work.status().message();
+        expect_done(engine.wait(**work));
+        EXPECT_EQ(alone.front(), 1.0F);
+      }
+      const auto joined = engine.join(true);
+      ASSERT_TRUE(joined.ok()) << joined.status().message();
+      expect_done(engine.wait(**joined));
+      if (other.joinable()) other.join();
+      EXPECT_EQ(data.front(), 2.0F);
+      if (round % 2 == 0)
+        sum_once(engine, rank, 2, name, 3);  // all take part: it gives its line back
+    }
+    for (int i = 0; i < 10; ++i) sum_once(engine, rank, 2, "new", 1);
+    EXPECT_EQ(batches_of(engine, [&] { sum_once(engine, rank, 2, "new", 1); }), 0U);
+  });
+}
+
 TEST(QuickCalls, EndWhereARankCloses) {
   testing::EngineOptions options;
   options.environment = {"RONDE_LINES_AFTER=2"};
@@ -253,6 +292,42 @@ TEST(QuickCalls, EndWhereARankCloses) {
     std::vector<float> data(3, 1.0F);
     EXPECT_EQ(engine.run(testing::allreduce_of("loss", data)).code(), base::Code::kClosed);
   });
+}
+
+// A thread is in the line, or will be, when its engine is closed by another one: whoever waits for
+// this rank hears of it, in calls by name and in prepared ones.
+TEST(QuickCalls, EndWhereARankClosesBesideAThreadInTheLine) {
+  for (const bool prepared : {false, true}) {
+    testing::EngineOptions options;
+    options.environment = {"RONDE_LINES_AFTER=2"};
+    options.shape = base::JobShape::one_host(3);
+    const auto engines = testing::open_engines(3, options);
+    const auto begin = std::chrono::steady_clock::now();
+    testing::on_ranks(3, [&](int rank) {
+      const testing::EnginePtr& engine = engines[static_cast<std::size_t>(rank)];
+      std::vector<float> data(3, 1.0F);
+      std::unique_ptr<Prepared> made;
+      if (prepared) made = Prepared::make(engine, testing::allreduce_of("loss", data)).value();
+      const auto until_the_end = [&] {
+        base::Status last;
+        while (last.ok())
+          last = made ? made->run() : engine->run(testing::allreduce_of("loss", data));
+        EXPECT_EQ(last.code(), base::Code::kClosed) << last.message();
+        if (rank != 1) {
+          EXPECT_THAT(last.message(), HasSubstr("rank 1"));
+        }
+      };
+      std::thread other(until_the_end);
+      if (rank == 1) {
+        std::this_thread::sleep_for(milliseconds(20));
+        engine->close().ignore();
+      }
+      other.join();
+      made.reset();
+      if (rank != 1) engine->close().ignore();
+    });
+    EXPECT_LE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  }
 }
 
 // More names than there are lines, each with a thread of its own on each rank, in which a rank now
