@@ -36,7 +36,7 @@ inline constexpr std::int64_t kSlotBuffers = 3;
 // The bytes of a window that can travel beside a rank's counter, in its cache line.
 inline constexpr std::size_t kSlotInlineBytes = 16;
 
-// Of 32 lines of 4 KiB (in_host/lines.h).
+// A rank needs so much for its 32 lines of 4 KiB, whose layout is in in_host/lines.h.
 inline constexpr std::int64_t kLineBytesOfRank = 264 << 10;
 
 // How windows are cut and stored; every choice gives the same bits.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The role of driving the agent: how a thread takes, leaves or is granted it, and sleeps without
 // it. Everything that decides whether a thread sleeps is in this file, and in sleep_state.h what
-// its last look has found. It is a template over its environment (the atomics, the mutex, the
-// clock, how to sleep), whose real one is in agent_runner.cc; the test runs the same text in a
-// model and visits every interleaving, delayed stores included.
+// its last look has found. It is a template over its environment, whose real one is in
+// agent_runner.cc; the test runs the same text in a model, in every interleaving.
 //
 // The words, and who may change them:
 // - role: free or held. Taken by a compare-and-swap; freed by the holder alone.
@@ -40,19 +39,18 @@
 //
 // A ring that is owed. A thread that submits and then waits needs no other thread, but the engine
 // only guesses that it will wait: so the bell may stay disarmed, and a post unseen, no longer than
-// the background thread sleeps. A sleeper cannot be told to sleep less without being woken, which
-// is what a ring costs. Therefore the background thread sleeps for a short time only (rest()) while
-// threads defer often, and a thread that finds it sleeping longer than the caller allows rings
-// after all. Three threads can settle what is owed, and whichever comes first does: the waiter,
-// which takes the role; the next thread that rings for itself (pay()), since its own ring has found
-// the bell disarmed; and the background thread when its short sleep ends. The order in defer()
-// matters: were the ring owed before the bell is disarmed, a thread could take the role in between,
-// clear `owed`, and leave and arm the bell, which then is disarmed with nothing owed.
+// the background thread sleeps. To tell a sleeper to sleep less costs what a ring costs. So the
+// background thread sleeps for a short time only (rest()) while threads defer often, and a thread
+// that finds it sleeping longer than the caller allows rings after all. Whichever comes first
+// settles what is owed: the waiter, which takes the role; the next thread that rings for itself
+// (pay()), since its ring has found the bell disarmed; the background thread when its sleep ends.
+// The order in defer() matters: were the ring owed before the bell is disarmed, a thread could take
+// the role in between, clear `owed`, leave and arm the bell, which then is disarmed, nothing owed.
 //
 // A sleeper never holds the role: a driver that goes to sleep frees it, and a thread that is
-// granted it is woken. A bell that was disarmed is armed again: the thread that was woken for it
-// took the role, or found it held by a thread that arms after it has left. So the role is held by a
-// thread that runs, or the bell is armed, or a thread is about to arm it and look again.
+// granted it is woken. Whoever is woken by a bell that was disarmed takes the role, or finds it
+// held by a thread that arms after it has left. So a thread that runs holds the role, or the bell
+// is armed, or a thread is about to arm it and look again.
 #pragma once
 
 #include <algorithm>
@@ -84,9 +82,9 @@ struct RoleWords {
 // - agent(): an Agent, of which do_work(), busy() and want_rings() are used; sleep_state()
 // - due(): when do_work() must be called next
 // - listens(): whether rings must be asked for before a holder stops watching
-// - rest(): until when the background thread sleeps for the sake of rings that may be owed; kNever
-//   unless threads defer often. Only that thread calls it, and any answer is right
-// - expired(Time); sleep(Node&, Time): until its state is not kParked; wake(Node&)
+// - rest(): until when the background thread, which alone calls it, sleeps for the sake of rings
+//   that may be owed; kNever unless threads defer often. Any answer is right
+// - expired(Time); wake(Node&); sleep(Node&, Time): until its state is not kParked
 // - under the mutex: enlist(Node&), remove(Node&), parked_after(Node*): the next parked node of the
 //   list, the first after nullptr, or nullptr; the longest asleep comes first
 // - checkpoint(Place, int): does nothing; the model uses it
@@ -103,7 +101,6 @@ class AgentRole : private RoleWords {
   // The calling thread calls wait() next: until then a ring need not wake the background thread.
   // wait() arms the bell again or looks, whatever it finds.
   void disarm() { env_.disarm(); }
-
   // There is new work, and the calling thread calls wait() next.
   void post() { env_.words().posts.fetch_add(1, std::memory_order_seq_cst); }
 
@@ -126,8 +123,8 @@ class AgentRole : private RoleWords {
     if (owed()) settle();
   }
 
-  // Sets `completion` to done. The exchange is the only access to it, and it may be destroyed after
-  // that: the sleepers are found through the list, where its address is only compared.
+  // Sets `completion` to done, by an exchange that is the only access to it: it may be destroyed
+  // then, since the sleepers are found through the list, where its address is only compared.
   void complete(Completion& completion) {
     const std::uint32_t before = env_.word(completion).exchange(kDone, std::memory_order_seq_cst);
     if (before != kAwaited) return;
@@ -179,15 +176,13 @@ class AgentRole : private RoleWords {
     }
   }
 
-  // Looks once if the role is free, instead of the wait() that disarm() and post() promise: where
-  // another thread holds it, that one looks and arms before it leaves. Never sleeps.
+  // Looks once if the role is free, in place of the wait() that disarm() and post() promise: who
+  // holds it looks and arms before it leaves. poll() is for a caller that asks. Neither sleeps.
   void help() {
     if (!take()) return;
     look();
     leave();
   }
-
-  // The same for a caller that asks whether `completion` is done.
   bool poll(Completion& completion) {
     if (!done(completion)) help();
     return done(completion);

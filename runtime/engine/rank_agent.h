@@ -103,7 +103,7 @@ class RankAgent final : public Agent, private Member::Owner {
   [[nodiscard]] SetAgents<RankAgent>& sets() { return sets_; }
   [[nodiscard]] SetOpenings& openings() { return openings_; }
   [[nodiscard]] const RankContext& context() const { return context_; }
-  // Of a process set: whether its ranks have agreed that it ends, once what was decided before has.
+  // Says of a process set whether its ranks have agreed that it ends after its last batch.
   [[nodiscard]] bool gives_up() const { return gives_up_.load(std::memory_order_acquire); }
   // Whether a process set is open on other ranks that talk to each other through this one.
   [[nodiscard]] bool passes_on() const { return passes_on_.load(std::memory_order_acquire); }
@@ -184,7 +184,8 @@ class RankAgent final : public Agent, private Member::Owner {
   std::optional<base::Status> given_up_;           // as decided
   std::atomic<bool> gives_up_{false};              // it is
   std::atomic<bool> passes_on_{false};
-  // Of this rank's messages.
+  // These count the frames that carry messages, so that the deadlock watch knows of those under
+  // way.
   std::atomic<std::uint64_t> frames_sent_{0};
   std::uint64_t frames_taken_ = 0;
 };

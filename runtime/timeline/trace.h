@@ -88,7 +88,7 @@ using Traced =
 // Text in quotes, as JSON has it; what is no UTF-8 is replaced.
 [[nodiscard]] std::string json_text(std::string_view text);
 
-// Of a JSON object, without its braces.
+// This is the inside of a JSON object: its braces are left to the writer.
 [[nodiscard]] std::string arguments_of(const ClockOffset& clocks);
 
 // Writes the events of one rank. Thread safety: one thread at a time.

@@ -18,7 +18,6 @@ import sys
 import time
 
 import cnn
-import messages
 import opening
 import phases
 import servers
@@ -302,7 +301,7 @@ GROUPS = {
     "cnn-hosts": Bench.rows_cnn_hosts,
     "idle": Bench.rows_idle,
     "data-plane": Bench.rows_data_plane,
-    "cold": Bench.rows_cold, "messages": messages.rows,
+    "cold": Bench.rows_cold, "messages": small.rows_messages,
     "prepared": small.rows_prepared,
     "by-name": small.rows_by_name, "phases": phases.rows,
     "preloaded": small.rows_preloaded,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of small vectors at the floor, and of gradients that lie on the board: prepared operations beside MPI and
-beside bare flags in the same program, the call by name, and vectors of a ronde::allocator beside MPI and memcpy. All
-ratios are of Ronde's time to the yardstick's."""
+beside bare flags in the same program, the call by name, vectors of a ronde::allocator beside MPI and memcpy, and messages
+between two ranks. All ratios are of Ronde's time to the yardstick's."""
 from programs import Series, by_contender
-from report import KIB, MIB, Row, no_slower, size_text
+from report import KIB, MIB, Row, beside, no_slower, size_text
 
 FAR_NS = 150  # two cores of one virtual machine are 45 to 120 ns from each other, or from 390 ns on
 
@@ -64,3 +64,15 @@ def rows_board(bench):
     yield from distance("on the board", trips)
     yield no_slower("on the board, 1 MiB, to MPI", times, MIB, "mpi", 0.2)
     yield no_slower("on the board, 16 MiB, to memcpy", times, 16 * MIB, "memcpy", 0.6)
+
+
+def rows_messages(bench):
+    """One way, half of there and back. They decide nothing."""
+    times = bench.programs.messages("8,4K,64K,1M,64M")
+    for size in sorted({size for size, _ in times}):
+        name = f"message one way, {size_text(size)}"
+        yield beside(f"{name}, to MPI", times, size, "mpi")
+        if size >= MIB:
+            yield beside(f"{name}, to memcpy", times, size, "memcpy")
+            yield beside(f"{name}, to one out of a Buffer", times, size, "ronde-buffer")
+            yield beside(f"{name}, to the kernel's copy", times, size, "ronde-kernel")

@@ -307,7 +307,7 @@ void expect_right(std::uint64_t seed, bool with_sets, const std::vector<std::str
 
 class Joins : public ::testing::TestWithParam<int> {};
 
-// Of each instance. A sanitizer takes fewer, since they all run the same lines.
+// Each instance runs so many programs. A sanitizer runs fewer, since all run the same lines.
 std::uint64_t seeds_of_joins() {
   const char* const wanted = std::getenv("RONDE_JOIN_SEEDS");
   return base::parse_number<std::uint64_t>(wanted == nullptr ? "" : wanted).value_or(200);

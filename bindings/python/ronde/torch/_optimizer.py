@@ -11,9 +11,9 @@ from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 import torch
 
 from .._compression import Compression, Compressor
-from .._requests import STEP, Step, supported
 from .._library import InvalidArgument, Op
 from .._process_sets import ProcessSet, engine_of, global_process_set, takes_part
+from .._requests import STEP, Step, supported
 from ._functions import empty, operations, sparse_allreduce_async
 from ._tensors import NUMBERS_OF, is_plain
 
@@ -99,23 +99,20 @@ class _Averager:
 
     def _submit(self, unit: Unit) -> None:
         with self._in_step(Step(self.steps + 1) if self.number is None else Step(self.number, True)):
-            self._submit_in_step(unit)
-
-    def _submit_in_step(self, unit: Unit) -> None:
-        finish = self.works[unit] = []
-        dense: list[torch.Tensor] = []
-        for parameter in unit:
-            if parameter.grad is None:  # another rank may have one
-                zeros = torch.zeros_like(parameter)
-                parameter.grad = _sparse_rows(zeros) if parameter in self.was_sparse else zeros
-            if parameter.grad.is_sparse:
-                self.was_sparse.add(parameter)
-            if parameter.grad.is_sparse and not self.sparse_as_dense:
-                finish.append(self._submit_sparse(parameter))
-            else:
-                dense.append(parameter)
-        if dense:
-            finish.append(self._submit_dense(dense, len(unit) > 1))
+            finish = self.works[unit] = []
+            dense: list[torch.Tensor] = []
+            for parameter in unit:
+                if parameter.grad is None:  # another rank may have one
+                    zeros = torch.zeros_like(parameter)
+                    parameter.grad = _sparse_rows(zeros) if parameter in self.was_sparse else zeros
+                if parameter.grad.is_sparse:
+                    self.was_sparse.add(parameter)
+                if parameter.grad.is_sparse and not self.sparse_as_dense:
+                    finish.append(self._submit_sparse(parameter))
+                else:
+                    dense.append(parameter)
+            if dense:
+                finish.append(self._submit_dense(dense, len(unit) > 1))
 
     def _submit_dense(self, parameters: list[torch.Tensor], grouped: bool) -> Callable[[], None]:
         tensors = [one.grad.to_dense() if one.grad.is_sparse else self._at_home(one) for one in parameters]

@@ -168,8 +168,7 @@ TEST(QuickCalls, WithADeadlineOrAnotherShapeAreAgreedOn) {
   });
 }
 
-// Of two threads that call the same name, whichever comes second hears so: the first is in the
-// line.
+// Two threads call the same name: the second is told so, since the first is in the line.
 TEST(QuickCalls, OfOneNameAreOneAtATimeOnARank) {
   std::atomic<int> duplicates{0};
   with_quick(2, [&](int rank, Engine& engine) {
