@@ -68,7 +68,8 @@ std::string pictures(const Images& images, const std::string& folder) {
 // A folder of this process alone, until its end.
 struct Folder {
   Folder() {
-    if (mkdtemp(path.data()) == nullptr) throw DataError(path + " cannot be made");
+    if (none || mkdtemp(path.data()) == nullptr)
+      throw DataError("no folder can be made in that of TMPDIR: set it to one that can be written");
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
@@ -76,7 +77,8 @@ struct Folder {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }
-  std::string path = (std::filesystem::temp_directory_path() / "formats-XXXXXX").string();
+  std::error_code none;
+  std::string path = (std::filesystem::temp_directory_path(none) / "formats-XXXXXX").string();
 };
 
 int work(Strategy& strategy, const std::string& format, std::size_t epochs, std::uint64_t seed) {
