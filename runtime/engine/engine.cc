@@ -76,7 +76,7 @@ Status Engine::run(Submission submission) {
 
 Result<Engine::WorkPtr> Engine::submit(Submission submission) {
   RONDE_RETURN_IF_ERROR(usable());
-  if (quick_.any()) RONDE_RETURN_IF_ERROR(quick_.pass(submission.name));
+  if (quick_.any()) RONDE_RETURN_IF_ERROR(quick_.pass(submission));
   auto work = try_submit(std::move(submission));
   // The job's failure says what it is about itself.
   if (work.ok() || within_ == nullptr || agent_.failure().failed()) return work;
@@ -121,7 +121,7 @@ Result<Engine::WorkPtr> Engine::try_submit(Submission&& submission) {
       table_.insert(tensor, [&] { request = agent_.member().make_request(*tensor); });
   if (!ticket.ok()) return agent_.member().with_steps(ticket.status(), *tensor);
   // The name may have come to a line since submit() has asked.
-  if (quick_.any()) quick_.pass(tensor->name).ignore();
+  if (quick_.any()) quick_.pass(*tensor).ignore();
   const auto announce = [&](bool wake) {
     const Status announced = agent_.member().announce(*tensor, *ticket, std::move(request), wake);
     // Without the announcement the other ranks would wait for this tensor until they stall.

@@ -51,8 +51,11 @@ collectives::BoardGeometry board_geometry(std::int32_t ranks, const base::Config
   geometry.ranks = ranks;
   geometry.entries = config.plan_capacity;
   if (config.lines_after > 0) geometry.line_bytes = ranks * collectives::kLineBytesOfRank;
-  constexpr std::int64_t kPage = 4096;
-  geometry.arena_bytes = base::ceil_div(config.buffer_bytes.value(), kPage) * kPage;
+  // Each begins where the one before ends: at a huge page, if it is to have any.
+  const std::int64_t bytes = config.buffer_bytes.value();
+  constexpr auto kHugePage = std::int64_t{collectives::kHugePage};
+  const std::int64_t page = bytes < kHugePage ? std::int64_t{collectives::kPage} : kHugePage;
+  geometry.arena_bytes = base::ceil_div(bytes, page) * page;
   return geometry;
 }
 

@@ -163,8 +163,15 @@ std::optional<Status> QuickCalls::end(Line& line, const Status& met) {
   return Status();
 }
 
-Status QuickCalls::pass(const std::string& name) {
+Status QuickCalls::pass(const Submission& made) {
   const MutexLock lock(mutex_);
+  for (const GroupMember& member : made.signature.members) {
+    RONDE_RETURN_IF_ERROR(pass(member.name));
+  }
+  return pass(made.name);
+}
+
+Status QuickCalls::pass(const std::string& name) {
   Line* const line = find(name);
   if (line == nullptr) return {};
   if (line->in_call) {

@@ -69,8 +69,9 @@ class QuickCalls {
   // A call that waits. Nothing: it is to go the ordinary way. may_go: as far as this rank knows of
   // what does not lie in the submission.
   std::optional<base::Status> call(Submission& submission, bool may_go);
-  // Before a tensor of this name goes the ordinary way. An error where it is in flight in a line.
-  base::Status pass(const std::string& name);
+  // Before a tensor or a group goes the ordinary way. An error where a name of it is in flight in a
+  // line.
+  base::Status pass(const Submission& made);
 
   // The name of a call in which a thread of this rank is; empty: there is none.
   std::string text_of_call();
@@ -98,6 +99,7 @@ class QuickCalls {
   Line* free_line() RONDE_REQUIRES(mutex_);
   Line* find(const std::string& name) RONDE_REQUIRES(mutex_);
   void refuse(Line& line) RONDE_REQUIRES(mutex_);
+  base::Status pass(const std::string& name) RONDE_REQUIRES(mutex_);
   void count() RONDE_REQUIRES(mutex_);
   std::optional<base::Status> end(Line& line, const base::Status& met);
 

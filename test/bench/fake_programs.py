@@ -54,7 +54,8 @@ class FakePrograms:
 
     def messages(self, sizes):
         del sizes
-        return self.times([8, 64 * report.MIB], ["ronde", "ronde-buffer", "ronde-kernel", "mpi", "memcpy"])
+        return self.times([8, 64 * report.MIB], ["ronde", "ronde-buffer", "ronde-kernel", "ronde-prepared", "mpi",
+                                                 "memcpy"])
 
     def floor(self, ranks, sizes):
         del ranks, sizes

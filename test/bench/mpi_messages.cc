@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One way of a message between two ranks of a host, half of there and back: out of plain memory and
-// out of a ronde::Buffer, beside MPI_Send and MPI_Recv and one memcpy, in turns in one program.
+// One way of a message between two ranks of a host, half of there and back: out of plain memory,
+// out of a ronde::Buffer, and prepared once by the two, beside MPI_Send and MPI_Recv and one
+// memcpy, in turns in one program.
 //   mpirun -n 2 messages [--sizes 8,1M] [--repetitions 15] [--json]
 #include <mpi.h>
 
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -53,6 +55,31 @@ void exchange(ronde::Engine& engine, std::span<const std::uint8_t> out,
     engine.send_blocking(0, 0, out);
   }
 }
+
+// A message that is prepared is a broadcast in the process set of its two ranks.
+class PreparedPair {
+ public:
+  PreparedPair(ronde::Engine& set, std::size_t bytes)
+      : rank_(set.rank()),
+        sent_(bytes, static_cast<std::uint8_t>(rank_)),
+        received_(bytes),
+        there_(set.prepare_broadcast("there " + std::to_string(bytes),
+                                     rank_ == 0 ? sent_ : received_, 0)),
+        back_(set.prepare_broadcast("back " + std::to_string(bytes), rank_ == 0 ? received_ : sent_,
+                                    1)) {}
+  void there_and_back() {
+    there_.run();
+    back_.run();
+    if (received_.back() != 1 - rank_) throw std::runtime_error("a prepared message is wrong");
+  }
+
+ private:
+  int rank_;
+  std::vector<std::uint8_t> sent_;
+  std::vector<std::uint8_t> received_;
+  ronde::Prepared there_;
+  ronde::Prepared back_;
+};
 
 void exchange_with_mpi(int rank, Memory& memory, std::size_t bytes) {
   const int count = static_cast<int>(bytes);
@@ -99,6 +126,12 @@ void run(const ronde::bench::Options& options) {
   ronde::Engine engine;
   ::setenv("RONDE_MESSAGES", "copy", 1);
   ronde::Engine by_kernel;
+  ronde::Engine pair = engine.subset({0, 1}, "pair");
+  std::map<std::size_t, PreparedPair> prepared;  // by size
+  for (const std::int64_t size : options.sizes) {
+    const auto bytes = static_cast<std::size_t>(size);
+    prepared.try_emplace(bytes, pair, bytes);
+  }
   const int rank = engine.rank();
   const auto largest =
       static_cast<std::size_t>(*std::max_element(options.sizes.begin(), options.sizes.end()));
@@ -113,11 +146,13 @@ void run(const ronde::bench::Options& options) {
        [&](std::size_t bytes) { exchange(engine, out.span().first(bytes), {in, bytes}); }},
       {"ronde-kernel",
        [&](std::size_t bytes) { exchange(by_kernel, {plain_out, bytes}, {in, bytes}); }},
+      {"ronde-prepared", [&](std::size_t bytes) { prepared.at(bytes).there_and_back(); }},
       {"mpi", [&](std::size_t bytes) { exchange_with_mpi(rank, memory, bytes); }},
       {"memcpy", [&](std::size_t bytes) { copy(rank, memory, bytes); }}};
   std::vector<ronde::bench::Sample> samples;
   for (const std::int64_t size : options.sizes) measure(rows, options, size, samples);
   by_kernel.close();
+  pair.close();
   engine.close();
   if (rank != 0) return;
   if (options.json) return ronde::bench::print(samples, 2, true);

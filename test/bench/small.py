@@ -3,7 +3,7 @@
 beside bare flags in the same program, the call by name, vectors of a ronde::allocator beside MPI and memcpy, and messages
 between two ranks. All ratios are of Ronde's time to the yardstick's."""
 from programs import Series, by_contender
-from report import KIB, MIB, Row, beside, no_slower, size_text
+from report import KIB, MIB, Row, beside, no_slower, size_text, spread
 
 FAR_NS = 150  # two cores of one virtual machine are 45 to 120 ns from each other, or from 390 ns on
 
@@ -67,7 +67,7 @@ def rows_board(bench):
 
 
 def rows_messages(bench):
-    """One way, half of there and back. They decide nothing."""
+    """One way, half of there and back. Those by name decide nothing."""
     times = bench.programs.messages("8,4K,64K,1M,64M")
     for size in sorted({size for size, _ in times}):
         name = f"message one way, {size_text(size)}"
@@ -76,3 +76,5 @@ def rows_messages(bench):
             yield beside(f"{name}, to memcpy", times, size, "memcpy")
             yield beside(f"{name}, to one out of a Buffer", times, size, "ronde-buffer")
             yield beside(f"{name}, to the kernel's copy", times, size, "ronde-kernel")
+    yield Row("8 B by a prepared pair, one way, to MPI", f"mpi {spread(times[8, 'mpi'], ' us')}",
+              spread(times[8, "ronde-prepared"], " us"), times[8, "ronde-prepared"].over(times[8, "mpi"]), "<=", 1.5)
