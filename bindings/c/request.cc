@@ -179,7 +179,9 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   const bool in_place = request.input == nullptr && row(operation).out != base::Extent::kBlock;
   const void* input = in_place ? request.output : request.input;
   submission.views.front().input = static_cast<const std::byte*>(input);
-  submission.views.front().output = static_cast<std::byte*>(request.output);
+  // What is given as the input alone is no room for a result.
+  const bool is_room = request.input != nullptr || !row(operation).makes_result();
+  submission.views.front().output = is_room ? static_cast<std::byte*>(request.output) : nullptr;
   return submission;
 }
 

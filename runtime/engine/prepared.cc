@@ -184,6 +184,7 @@ Result<std::unique_ptr<Prepared>> Prepared::make(std::shared_ptr<Engine> engine,
             (is.has_own_rows() ? " has rows that differ from call to call" : " of a device") +
             " and cannot be prepared: use the ordinary operation");
   }
+  if (is.makes_result()) submission.views.front().output = nullptr;  // see gathered()
   RONDE_ASSIGN_OR_RETURN(const LocalTensorPtr tensor,
                          check_submission(Submission(submission), engine->rank(), engine->size()));
   std::vector<std::byte> mine = statement_of(*tensor);

@@ -33,9 +33,9 @@ bool conflict(const Use& a, const Use& b) {
 std::int64_t written_elements(const Signature& is, const base::TensorView& view, std::int32_t rank,
                               std::int32_t size) {
   const base::OperationRow& operation = row(is.operation);
-  // The root's own tensor stays as it is, and a result belongs to the work.
+  // The root's own tensor stays as it is, and a result belongs to the work, unless memory is given.
   if (operation.has_root && is.root == rank && view.input == view.output) return 0;
-  if (operation.makes_result()) return 0;
+  if (operation.makes_result()) return view.output == nullptr ? 0 : size * view.elements.value();
   if (operation.out == base::Extent::kTensor) return view.elements.value();
   return rows_of_rank(is, rank, size) * row_elements(is.shape).value();
 }

@@ -145,6 +145,23 @@ bool disjoint(const Range& a, const Range& b) {
   return a.begin == a.end || b.begin == b.end || up_to(a.end, b.begin) || up_to(b.end, a.begin);
 }
 
+// A caller may give memory for an allgather's result, of the host: room for this rank's rows from
+// every rank, among which the input may lie at its own place.
+Status check_room(const std::string& name, const Signature& is, std::int64_t bytes,
+                  base::TensorView& memory, std::int32_t rank, std::int32_t size) {
+  if (row(is.operation).has_own_rows() || is.device >= 0) memory.output = nullptr;
+  if (memory.output == nullptr) return {};
+  const auto all = base::checked_product(bytes, size);
+  if (!all) return wrong(name, "the result of all ranks has more than 2^63 - 1 bytes");
+  const std::int64_t place = rank * bytes;
+  if (memory.input == memory.output + place ||
+      disjoint({memory.input, memory.input + bytes}, {memory.output, memory.output + *all})) {
+    return {};
+  }
+  return wrong(name, "the input lies in the output, but not at this rank's rows, " +
+                         std::to_string(place) + " bytes from its start: put it there, or outside");
+}
+
 // Checks the memory of one tensor, and fills in the rest of its view. Where a rank keeps a block it
 // writes its own rows only; in place means that the output is where these rows lie in the input.
 Status check_memory(const std::string& name, const Signature& is, const base::Shape& shape,
@@ -168,6 +185,7 @@ Status check_memory(const std::string& name, const Signature& is, const base::Sh
   if (memory.input == nullptr || (output_bytes > 0 && memory.output == nullptr)) {
     return wrong(name, "the memory is a null pointer");
   }
+  if (operation.makes_result()) return check_room(name, is, bytes->value(), memory, rank, size);
   if (output_bytes == 0 || memory.output == memory.input + in_place) return {};
   if (disjoint({memory.input, memory.input + bytes->value()},
                {memory.output, memory.output + output_bytes})) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a classifier of Fashion-MNIST with PyTorch's DistributedDataParallel over several back ends, whose names alone
-differ, and prints images/s. Ranks are processes of this host with one thread each; back ends take turns.
+"""Trains a classifier of Fashion-MNIST with PyTorch's DistributedDataParallel, or FSDP2, over several back ends, whose
+names alone differ, and prints images/s. Ranks are processes of this host with one thread each; back ends take turns.
 
-usage: torch_ddp.py [--backends ronde gloo] [--model mlp] [--ranks 2] [--batch 64] [--steps 200] [--rounds 5]
+usage: torch_ddp.py [--backends ronde gloo] [--model mlp] [--sharded] [--ranks 2] [--batch 64] [--steps 200] [--rounds 5]
 
 Needs the package ronde (PYTHONPATH, LIBRONDE or an installed wheel) and PyTorch. The last line is key=value: the median
 images/s of each back end, and the first one's over each other's.
@@ -47,11 +47,22 @@ def make_model(name):
                                torch.nn.Linear(128, 10))
 
 
+def distributed(model, options):
+    if not options.sharded:
+        return DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard  # pylint: disable=import-outside-toplevel; 1.13 has none
+    mesh = dist.device_mesh.init_device_mesh("cpu", (options.ranks,))
+    for layer in model:
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def train(backend, store, rank, options, data):
     """One training; returns (seconds, last loss)."""
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=options.ranks)
     images, classes = data
-    model = DistributedDataParallel(make_model(options.model))
+    model = distributed(make_model(options.model), options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(2))[rank::options.ranks]
     warm_up = max(5, options.steps // 10)
@@ -83,7 +94,8 @@ def rank_main(rank, folder, options):
     if rank == 0:
         medians = {backend: statistics.median(rates[backend]) for backend in options.backends}
         first = options.backends[0]
-        print(f"torch={torch.__version__} model={options.model} ranks={options.ranks} batch={options.batch} " + " ".join(
+        print(f"torch={torch.__version__} model={options.model} sharded={options.sharded} ranks={options.ranks} "
+              f"batch={options.batch} " + " ".join(
             [f"{backend}={median:.0f}" for backend, median in medians.items()] +
             [f"{first}_over_{other}={medians[first] / medians[other]:.2f}" for other in options.backends[1:]]))
 
@@ -92,6 +104,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backends", nargs="+", default=["ronde", "gloo"])
     parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
+    parser.add_argument("--sharded", action="store_true", help="by fully_shard(), of the current PyTorch")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batch", type=int, default=64, help="images a rank takes in a step")
     parser.add_argument("--steps", type=int, default=200)

@@ -82,7 +82,7 @@ class EngineCase {
     submission.weights = {of().tensors[tensor].weight};
     submission.splits = of().splits;
     submission.views[0].input = running_.input(tensor);
-    submission.views[0].output = running_.output(tensor);
+    if (of().memory != Case::Memory::kResult) submission.views[0].output = running_.output(tensor);
     if (place_ != Place::kHost) move_to_device(tensor, submission);
     return submission;
   }
@@ -96,7 +96,9 @@ class EngineCase {
     if (!of().is_in_place()) inputs_.push_back(lent(running_.input_block(tensor)));
     submission.views[0].input =
         of().is_in_place() ? output : static_cast<std::byte*>(inputs_.back()->get());
-    submission.views[0].output = output + of().first * base::size_of(of().dtype());
+    if (of().memory != Case::Memory::kResult) {
+      submission.views[0].output = output + of().first * base::size_of(of().dtype());
+    }
     if (place_ != Place::kDevice) return;
     submission.signature.device = 0;
     submission.readiness = {{nullptr, nullptr}};

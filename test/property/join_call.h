@@ -55,7 +55,9 @@ class JoinCall {
     submission.signature.op = op;
     submission.signature.shape = {std::ssize(data)};
     submission.views[0].input = reinterpret_cast<const std::byte*>(data.data());
-    submission.views[0].output = reinterpret_cast<std::byte*>(data.data());
+    if (!row(operation).makes_result()) {
+      submission.views[0].output = reinterpret_cast<std::byte*>(data.data());
+    }
     return submission;
   }
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations in place that are submitted again and again: the request is kept, and only what differs is written."""
+"""Operations that are submitted again and again: the request is kept, and only what differs is written."""
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Optional, Sequence
 
 from . import _requests
 from ._engine import Engine, _function
@@ -13,9 +13,11 @@ from ._works import _Flight
 
 
 class KeptRequest:
-    """An operation in place on one tensor, for all tensors of a shape and type. Its callers take turns."""
+    """An operation on one tensor, in place or into memory of the caller, for all tensors of a shape and type. Its callers
+    take turns."""
 
-    def __init__(self, operation: str, memory: Memory, reduction: Reduction) -> None:
+    def __init__(self, operation: str, memory: Memory, reduction: Reduction = Reduction(),
+                 splits: Optional[Sequence[int]] = None) -> None:
         """The memory is that of one such tensor."""
         self._submit = _function(operation)
         self._request = request = Request.from_buffer_copy(_requests._BLANK)
@@ -24,12 +26,14 @@ class KeptRequest:
         request.dimensions = len(memory.shape)
         request.dtype = memory.dtype
         request.op, request.prescale, request.postscale, request.compression, _ = reduction
+        if splits is not None:
+            request.splits, request.split_count = (ctypes.c_int64 * len(splits))(*splits), len(splits)
 
-    def submit(self, engine: Engine, name: str, address: int, owner: Any) -> _Flight:
+    def submit(self, engine: Engine, name: str, address: int, owner: Any, source: Optional[int] = None) -> _Flight:
         """As Engine._submit() does, for a caller who knows that the name is not in flight, and who will wait."""
         request, step = self._request, _requests.STEP.get()
         request.name = name.encode()
-        request.output = address
+        request.input, request.output = source, address
         request.file, request.line = _requests._place()
         request.flags = _requests._WILL_WAIT | (_requests._STEP_AGREES if step.agrees else 0)
         request.step = step.number

@@ -124,4 +124,36 @@ TEST(Tensors, OfTheCompilersHalfPrecision) {
 }
 #endif
 
+// In C an allgather's result lies in the output that is given beside the input. Without an input
+// the output is the rows that are sent, and no room for those of others.
+TEST(Tensors, OfAnAllgatherLieInTheOutputThatIsGiven) {
+  on_ranks(2, [](ronde::Engine& engine) {
+    const auto place = static_cast<std::size_t>(2 * engine.rank());
+    std::vector<float> all(4, -1.0F);
+    const std::int64_t length = 2;
+    for (const bool alone : {false, true}) {
+      all[place] = all[place + 1] = static_cast<float>(engine.rank());
+      ronde_request request;
+      ronde_request_init(&request);
+      request.name = "rows";
+      request.input = alone ? nullptr : all.data() + place;
+      request.output = alone ? all.data() + place : all.data();
+      request.shape = &length;
+      request.dimensions = 1;
+      ronde_work* work = nullptr;
+      ASSERT_EQ(ronde_allgather(engine.get(), &request, &work, nullptr), RONDE_OK);
+      const void* data = nullptr;
+      const std::int64_t* shape = nullptr;
+      std::int32_t dimensions = 0;
+      std::int32_t dtype = 0;
+      ASSERT_EQ(ronde_work_output(work, &data, &shape, &dimensions, &dtype, nullptr), RONDE_OK);
+      EXPECT_EQ(data == all.data(), !alone);
+      EXPECT_EQ(shape[0], 4);
+      const auto* const got = static_cast<const float*>(data);
+      EXPECT_EQ(std::vector<float>(got, got + 4), (std::vector<float>{0, 0, 1, 1}));
+      ronde_work_release(work);
+    }
+  });
+}
+
 }  // namespace

@@ -233,8 +233,8 @@ typedef struct ronde_request {
   size_t struct_size;
   const char* name;  /* the same on all ranks; 1 to 4,096 bytes */
   const void* input; /* dense, row-major; NULL: in place, that is `output` */
-  void* output;      /* as large as the input, and equal to it or disjoint; a reduce-scatter's: see
-                        there; NULL for an allgather and an all-to-all (see ronde_work_output) */
+  void* output; /* as large as the input, and equal to it or disjoint; a reduce-scatter's and an
+                   allgather's: see there; NULL for an all-to-all (see ronde_work_output) */
   const int64_t* shape; /* elements of each dimension; where one is 0 the pointers may be NULL */
   int32_t dimensions;   /* entries of shape; 0, with shape NULL, is a scalar, one element */
   int32_t dtype;        /* a ronde_dtype */
@@ -621,7 +621,10 @@ RONDE_API ronde_status ronde_broadcast_async(ronde_engine* engine, const ronde_r
 RONDE_API ronde_status ronde_broadcast(ronde_engine* engine, const ronde_request* request,
                                        ronde_error** error);
 /* Concatenates the inputs of all ranks, in rank order, along the first dimension, which may differ
- * between ranks. The result belongs to the work: ronde_work_output.
+ * between ranks. The result belongs to the work: ronde_work_output. Where `output` is given too, in
+ * host memory, it has room for as many rows of each rank as this one gives, and takes the result
+ * where those are all the rows that there are; the input may lie in it, at this rank's rows.
+ * ronde_work_output says where the result lies.
  * Returns: submit codes. */
 RONDE_API ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_request* request,
                                              ronde_work** work, ronde_error** error);

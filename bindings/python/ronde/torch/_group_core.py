@@ -146,8 +146,10 @@ class GroupCore:
         timeout = getattr(opts, "timeout", _NO_TIMEOUT)
         return timeout.total_seconds() if timeout > _NO_TIMEOUT else self._timeout
 
-    def _start_kept(self, opts: Any, kept: KeptRequest, tensor: torch.Tensor) -> Started:
-        """_start() in fewer steps, of an operation in place on one tensor that has been found good."""
+    def _start_kept(self, opts: Any, kept: KeptRequest, tensor: torch.Tensor,
+                    source: Optional[torch.Tensor] = None) -> Started:
+        """_start() in fewer steps, of an operation on one tensor, in place or from another one, that has been found
+        good."""
         with self._order:
             slot = self._count % _NAMES
             self._count += 1
@@ -157,7 +159,8 @@ class GroupCore:
                     break
             name = self._names[slot]
             try:
-                flight = kept.submit(self._engine, name, tensor.data_ptr(), tensor)
+                flight = kept.submit(self._engine, name, tensor.data_ptr(), (tensor, source),
+                                     None if source is None else source.data_ptr())
             except Exception as error:
                 self._slots[slot] = self._engine._refuse([name], error)
                 self._shared.health.note(error)

@@ -25,6 +25,10 @@ from ._tensors import contiguous, is_plain, require_host
 _REQUESTS = 256  # that a group keeps
 
 
+def _may_be_kept(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and tensor.layout is torch.strided and is_plain(tensor)
+
+
 class GroupOperations(GroupPairs):
     """Every operation that torch.distributed knows, by the names that PyTorch calls."""
 
@@ -60,7 +64,7 @@ class GroupOperations(GroupPairs):
     def _request_for(self, tensor: torch.Tensor, op: Any) -> Optional[KeptRequest]:
         """For plain tensors on the CPU, as most are. None for others, and for what will be refused, of which all ranks
         are to hear."""
-        if not (tensor.is_cpu and tensor.layout is torch.strided and is_plain(tensor)):
+        if not _may_be_kept(tensor):
             return None
         try:
             key = (tensor.shape, tensor.dtype, int(getattr(op, "op", op)))
@@ -70,12 +74,16 @@ class GroupOperations(GroupPairs):
                 reduction = reduction_of(op, tensor)
                 if has_factor(op):  # of this call
                     return None
-                if len(self._requests) >= _REQUESTS:
-                    self._requests.clear()
-                kept = self._requests[key] = KeptRequest("allreduce", described(tensor), reduction)
+                kept = self._keep_request(key, KeptRequest("allreduce", described(tensor), reduction))
             return kept
         except (TypeError, ValueError):
             return None
+
+    def _keep_request(self, key: Any, request: KeptRequest) -> KeptRequest:
+        if len(self._requests) >= _REQUESTS:
+            self._requests.clear()
+        self._requests[key] = request
+        return request
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
         listed = list_of(tensors)
@@ -136,8 +144,34 @@ class GroupOperations(GroupPairs):
 
         return self._start(opts, submit)
 
-    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Started:
+        kept = self._request_for_shares(output, input, op_of(opts))
+        if kept is not None:
+            return self._start_kept(opts, kept, output, input)
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
+
+    def _request_for_shares(self, share: torch.Tensor, whole: torch.Tensor, op: Any = None) -> Optional[KeptRequest]:
+        """As _request_for(), where one of two tensors has the other one's size for each rank: of a reduce-scatter, or,
+        without an op, an allgather."""
+        if not (_may_be_kept(share) and _may_be_kept(whole) and share.dtype is whole.dtype and share.numel() > 0 and
+                whole.numel() == self._size * share.numel()):
+            return None
+        try:
+            key = (share.numel(), share.dtype, op if op is None else int(getattr(op, "op", op)))
+            kept = self._requests.get(key)
+            if kept is None and op is None:
+                kept = self._keep_request(key, KeptRequest("allgather", described(share, (1, share.numel()))))
+            elif kept is None:
+                require_numbers(share)
+                reduction = reduction_of(op, share)
+                if has_factor(op):  # of this call
+                    return None
+                splits = [math.prod(described(share).shape)] * self._size
+                kept = self._keep_request(key, KeptRequest("reduce_scatter", described(whole, (whole.numel(),)),
+                                                           reduction, splits))
+            return kept
+        except (TypeError, ValueError):
+            return None
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         def part(flights: list[_Flight], name: str, output: torch.Tensor, whole: torch.Tensor) -> Finish:
@@ -195,7 +229,10 @@ class GroupOperations(GroupPairs):
         number = len(flights) - 1
         return lambda done: Received(done[number]).into(landings)
 
-    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Started:
+        kept = self._request_for_shares(input, output)
+        if kept is not None:
+            return self._start_kept(opts, kept, output, input)
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:

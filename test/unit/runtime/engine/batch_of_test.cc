@@ -112,6 +112,23 @@ TEST(BatchOf, AnAllgatherMakesTheMemoryForItsBlocks) {
   EXPECT_EQ((*blocks)[2].elements.value(), 0);
 }
 
+TEST(BatchOf, AnAllgatherUsesMemoryOfTheCallerWhereAllGiveAsManyRows) {
+  TensorOfFloats tensor(Operation::kAllgather, {2, 5});
+  tensor.output.resize(3 * tensor.input.size());
+  tensor.made->views[0].output = reinterpret_cast<std::byte*>(tensor.output.data());
+  const Batch batch = tensor.batch({2, 2, 2});
+  const auto blocks = collectives::blocks_of(batch.exchange, kBatchRank);
+  ASSERT_TRUE(blocks.ok());
+  EXPECT_EQ(tensor.made->work->output.data(), tensor.view().output);
+  EXPECT_EQ(tensor.made->work->output.size(), 30 * sizeof(float));
+  EXPECT_EQ((*blocks)[2].output, tensor.view().output + 20 * sizeof(float));
+  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{3, 2, 2}, {0, 2, 2}}) {
+    const Batch uneven = tensor.batch(rows);
+    ASSERT_TRUE(collectives::blocks_of(uneven.exchange, kBatchRank).ok());
+    EXPECT_NE(tensor.made->work->output.data(), tensor.view().output);
+  }
+}
+
 TEST(BatchOf, AReduceScatterGivesAllBlocksAndKeepsOne) {
   const TensorOfFloats tensor(Operation::kReduceScatter, {7, 2});  // rows: 3, 2, 2
   const auto blocks = collectives::blocks_of(tensor.batch().exchange, kBatchRank).value();

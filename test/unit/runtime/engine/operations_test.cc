@@ -2,6 +2,8 @@
 // How operations are agreed and batched; what they compute is in test/conformance.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "test/support/operations.h"
@@ -49,6 +51,39 @@ TEST(OperationsTest, AGroupIsOneBatch) {
     EXPECT_EQ(engine.statistics().full_requests, 1U);
     EXPECT_EQ(engine.statistics().tensors, 3U * 5U);
   });
+}
+
+// On one host and several, small and large: into memory apart, and around this rank's rows.
+TEST(OperationsTest, AnAllgatherWritesToMemoryOfTheCaller) {
+  for (const std::vector<std::int32_t>& leaders :
+       {std::vector<std::int32_t>{0, 0, 0}, {0, 0, 2}, {0, 1, 2}}) {
+    testing::EngineOptions options;
+    options.shape = base::JobShape::of_leaders(leaders).value();
+    run_job(kRanks, options, [&](int rank, Engine& engine) {
+      for (const std::size_t rows : {1U, 1000U, 200'000U}) {
+        for (const bool around : {false, true}) {
+          std::vector<float> all(kRanks * rows, -1);
+          std::vector<float> mine(rows, static_cast<float>(rank));
+          Submission made = testing::allgather_of("rows", mine);
+          float* const place = all.data() + static_cast<std::size_t>(rank) * rows;
+          if (around) {
+            std::copy(mine.begin(), mine.end(), place);
+            made.views[0].input = reinterpret_cast<std::byte*>(place);
+          }
+          made.views[0].output = bytes_of(all);
+          const auto work = engine.submit(std::move(made));
+          ASSERT_TRUE(work.ok()) << work.status().message();
+          ASSERT_TRUE(engine.wait(**work).ok());
+          EXPECT_EQ((*work)->output.data(), bytes_of(all)) << rows << around;
+          for (int of = 0; of < kRanks; ++of) {
+            const auto first = all.begin() + static_cast<std::ptrdiff_t>(rows) * of;
+            EXPECT_EQ(std::vector<float>(first, first + static_cast<std::ptrdiff_t>(rows)),
+                      std::vector<float>(rows, static_cast<float>(of)));
+          }
+        }
+      }
+    });
+  }
 }
 
 }  // namespace

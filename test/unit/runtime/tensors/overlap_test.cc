@@ -69,8 +69,15 @@ TEST_F(Overlap, SeveralMayReadTheSame) {
   EXPECT_TRUE(apart(one, tensor("two", Operation::kAllreduce, 0, 110, 10)));
   EXPECT_FALSE(apart(one, tensor("its output", Operation::kAllreduce, 100, 120, 10)));
   EXPECT_FALSE(apart(one, in_place("its input", 5, 10)));
-  EXPECT_TRUE(apart(one, tensor("gathered", Operation::kAllgather, 0, 0, 10)));
-  EXPECT_FALSE(apart(one, tensor("gathered", Operation::kAllgather, 105, 105, 10)));
+  for (const bool gives_memory : {false, true}) {
+    const auto gathered = [&](std::size_t input) {
+      auto made = tensor("gathered", Operation::kAllgather, input, 85, 10);  // of two ranks
+      if (!gives_memory) made->views[0].output = nullptr;
+      return made;
+    };
+    EXPECT_EQ(apart(one, gathered(0)), !gives_memory);
+    EXPECT_FALSE(apart(one, gathered(105)));
+  }
 }
 
 TEST_F(Overlap, ARootOnlyReadsWhatItBroadcasts) {

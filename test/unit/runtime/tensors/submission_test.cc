@@ -84,14 +84,29 @@ TEST(Submission, PartlyOverlappingMemoryIsRefused) {
   }
 }
 
-// The result belongs to the work, so an output that was given is not used.
+// The result of an all-to-all belongs to the work, so an output that was given is not used.
 TEST(Submission, OutputsOfTheWorkCannotOverlap) {
-  for (const Operation operation : {Operation::kAllgather, Operation::kAllToAll}) {
-    Submission submission = of(operation, {4});
-    submission.views[0].output = memory() + 4;
-    (void)accepted(submission);
-    submission.views[0].output = nullptr;
-    (void)accepted(submission);
+  Submission submission = of(Operation::kAllToAll, {4});
+  for (std::byte* const output : {memory() + 4, static_cast<std::byte*>(nullptr)}) {
+    submission.views[0].output = output;
+    EXPECT_EQ(accepted(submission)->views[0].output, nullptr);
+  }
+}
+
+// That of an allgather may lie in memory of the caller, around this rank's rows or apart from them.
+TEST(Submission, AnAllgatherMayBeGivenMemoryForItsResult) {
+  Submission submission = of(Operation::kAllgather, {4});
+  std::byte* const rows = memory() + 200;
+  submission.views[0].input = rows;
+  for (std::byte* const output : {rows - 2 * 16, rows + 16, rows - kSize * 16}) {
+    submission.views[0].output = output;
+    EXPECT_EQ(accepted(submission, 2)->views[0].output, output);
+  }
+  submission.views[0].output = rows;  // of the first rank
+  EXPECT_EQ(accepted(submission, 0)->views[0].output, rows);
+  for (std::byte* const output : {rows, rows - 4, rows + 4, rows - kSize * 16 + 4}) {
+    submission.views[0].output = output;
+    EXPECT_THAT(refused(submission, 2), HasSubstr("'t': the input lies in the output, but not at"));
   }
 }
 
