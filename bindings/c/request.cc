@@ -113,6 +113,20 @@ Result<runtime::StepNumber> step_of(const ronde_request& request) {
                 : runtime::StepNumber::counted(request.step);
 }
 
+base::TensorView memory_of(Operation operation, const ronde_request& request) {
+  const base::OperationRow& is = row(operation);
+  const bool alone = request.input == nullptr;
+  base::TensorView memory;
+  memory.output = static_cast<std::byte*>(request.output);
+  // A block in place is not where the input begins, so it cannot replace it.
+  memory.input = alone && is.out != base::Extent::kBlock
+                     ? memory.output
+                     : static_cast<const std::byte*>(request.input);
+  // What is given as the input alone is no room for a result.
+  if (alone && is.makes_result()) memory.output = nullptr;
+  return memory;
+}
+
 }  // namespace
 
 Result<base::Nanoseconds> deadline_of(const std::string& name, std::int64_t deadline_ns) {
@@ -175,13 +189,7 @@ Result<Submission> translate(Operation operation, const ronde_request* given) {
   if (request.shape != nullptr) {
     signature.shape.assign(request.shape, request.shape + request.dimensions);
   }
-  // A block in place is not where the input begins, so it cannot replace it.
-  const bool in_place = request.input == nullptr && row(operation).out != base::Extent::kBlock;
-  const void* input = in_place ? request.output : request.input;
-  submission.views.front().input = static_cast<const std::byte*>(input);
-  // What is given as the input alone is no room for a result.
-  const bool is_room = request.input != nullptr || !row(operation).makes_result();
-  submission.views.front().output = is_room ? static_cast<std::byte*>(request.output) : nullptr;
+  submission.views.front() = memory_of(operation, request);
   return submission;
 }
 
