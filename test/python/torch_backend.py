@@ -7,6 +7,7 @@ usage: torch_backend.py [--backend ronde] [--ranks 2]
 Each test passes over gloo, too (--backend gloo), where gloo has what it is about. Needs a PyTorch that has back ends in
 Python, as 2.15; with an older one it does nothing.
 """
+import copy
 import datetime
 import sys
 import threading
@@ -15,6 +16,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
 
 import ronde
 from ronde.torch._backend import has_python_backends
@@ -186,6 +188,58 @@ class Hooks(BackendCase):
             dist.broadcast(torch.ones(4), 0)
         names = {event.name for event in profile.events()}
         self.assertLessEqual({"c10d::allreduce_", "c10d::broadcast_"}, names)
+
+
+class Buckets(BackendCase):
+    """Those of DistributedDataParallel lie on the board, and nothing else does."""
+
+    def moved(self, group=None):
+        backend = (group or dist.distributed_c10d._get_default_group())._get_backend(CPU)
+        return backend._buckets._moved if self.is_ronde else set()
+
+    def steps_of(self, share, group):
+        """Each step's gradients are those of the whole batch, before and after PyTorch makes its buckets anew."""
+        torch.manual_seed(5)
+        model = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.Linear(200, 90))
+        alone = copy.deepcopy(model)
+        parallel = DistributedDataParallel(model, gradient_as_bucket_view=share, process_group=group)
+        for step in range(4):
+            batch = torch.randn((self.size, 4, 300), generator=torch.Generator().manual_seed(step))
+            parallel.zero_grad()
+            alone.zero_grad()
+            parallel(batch[self.rank]).square().mean().backward()
+            alone(batch.flatten(0, 1)).square().mean().backward()
+            for ours, expected in zip(model.parameters(), alone.parameters()):
+                torch.testing.assert_close(ours.grad, expected.grad)
+        return {one.grad.untyped_storage().data_ptr() for one in model.parameters()}
+
+    def test_sums_are_made_in_place(self):
+        for group in (None, dist.new_group()):
+            for share in (False, True):
+                storages = self.steps_of(share, group)
+                if self.is_ronde:
+                    self.assertTrue(self.moved(group))
+                    self.assertEqual(storages <= self.moved(group), share)
+
+    def test_they_outlive_their_group(self):
+        group = dist.new_group()
+        model = torch.nn.Linear(300, 90)
+        parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, process_group=group)
+        parallel(torch.ones(1, 300)).sum().backward()
+        dist.destroy_process_group(group)
+        self.assert_is(model.weight.grad, torch.ones(90, 300))
+
+    def test_memory_that_a_program_may_have_lent_stays(self):
+        mine, lent = torch.ones(50000), torch.ones(50000)
+        address, seen = mine.data_ptr(), lent.numpy()
+        weight = torch.ones(2, requires_grad=True)
+        weight.register_hook(lambda grad: (dist.all_reduce(mine), dist.all_reduce(lent)) and None)
+        before = set(self.moved())
+        weight.sum().backward()  # a backward pass of the program's own
+        dist.all_reduce(mine)
+        self.assertEqual(mine.data_ptr(), address)
+        self.assertEqual((seen[0], seen[-1]), (self.size, self.size))
+        self.assertEqual(self.moved(), before)
 
 
 class Works(BackendCase):

@@ -259,22 +259,14 @@ class Engine(_engine.Engine):
     def buffer(self, shape: Sequence[int], dtype: Any = numpy.float32) -> numpy.ndarray:
         """A new array of zeros in memory that the ranks of this host share: an allreduce in place of such an array on
         every rank is done where it lies. Drop it, and all views of it, only when no work on it is in flight."""
-        array = self._allocated(LIBRARY.ronde_buffer_allocate, shape, dtype)
+        array = allocated(self, LIBRARY.ronde_buffer_allocate, shape, dtype)
         array[...] = 0
         return array
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> numpy.ndarray:
         """buffer() without values; where the board has no room it is ordinary memory, which the engine says once, at
         info."""
-        return self._allocated(LIBRARY.ronde_buffer_allocate_anywhere, shape, dtype)
-
-    def _allocated(self, function: Any, shape: Union[int, Sequence[int]], dtype: Any) -> numpy.ndarray:
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        dtype = numpy.dtype(dtype)
-        pointer = ctypes.c_void_p()
-        with self._lock:
-            call(function, self._handle(), math.prod(shape) * dtype.itemsize, ctypes.byref(pointer))
-        return lent_array(LIBRARY.ronde_buffer_memory(pointer) or 0, shape, dtype, _Buffer(pointer))
+        return allocated(self, LIBRARY.ronde_buffer_allocate_anywhere, shape, dtype)
 
 
 class _Buffer:
@@ -283,6 +275,16 @@ class _Buffer:
 
     def __del__(self) -> None:
         LIBRARY.ronde_buffer_release(self._pointer)
+
+
+def allocated(engine: _engine.Engine, function: Any, shape: Union[int, Sequence[int]], dtype: Any) -> numpy.ndarray:
+    """A new array without values in memory that a function of the C ABI allocates."""
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    dtype = numpy.dtype(dtype)
+    pointer = ctypes.c_void_p()
+    with engine._lock:
+        call(function, engine._handle(), math.prod(shape) * dtype.itemsize, ctypes.byref(pointer))
+    return lent_array(LIBRARY.ronde_buffer_memory(pointer) or 0, shape, dtype, _Buffer(pointer))
 
 
 def _same_shape(source: Optional[Memory], target: numpy.ndarray) -> Optional[Memory]:

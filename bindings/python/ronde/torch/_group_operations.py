@@ -14,6 +14,7 @@ from .._requests import Memory
 from .._works import _Flight
 from ._group_arguments import (Tensors, counts_of, list_of, matrix_of, only_of, op_of, require_each, root_of,
                                splits_of)
+from ._group_buckets import Buckets
 from ._group_core import Finish
 from ._group_pairs import GroupPairs
 from ._group_tensors import (Landing, Received, assign_sparse, described, has_factor, joined, reduction_of,
@@ -35,6 +36,7 @@ class GroupOperations(GroupPairs):
     def _open(self, *arguments: Any) -> None:
         super()._open(*arguments)
         self._requests: dict[Any, KeptRequest] = {}
+        self._buckets = Buckets()
 
     def _start_each(self, opts: Any, outputs: Sequence[Any], inputs: Sequence[torch.Tensor],
                     part: Callable[..., Finish]) -> GroupWork:
@@ -58,6 +60,7 @@ class GroupOperations(GroupPairs):
                 return self._allreduce_sparse(tensor, opts)
             kept = self._request_for(tensor, op_of(opts))
             if kept is not None:
+                self._buckets.take(self._engine, tensor)
                 return self._start_kept(opts, kept, tensor)
         return self.allreduce_coalesced(listed, opts)
 
