@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -277,10 +278,12 @@ TEST_P(MessageEndings, ItsOwnDeadlineFailsTheJob) {
 
 TEST_P(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
   const auto engines = engines_with();
+  std::latch in_flight(2);  // a rank that has failed by then would refuse it
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     Bytes mine(1 - rank, 8, kSmall);
     auto work = engine.receive(mine.request);
+    in_flight.arrive_and_wait();
     ASSERT_TRUE(work.ok());
     if (rank == 0) engine.settle(**work, milliseconds(1));
     const Status status = engine.wait(**work);
