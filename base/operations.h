@@ -49,7 +49,7 @@ struct OperationRow {
   // It cuts or joins tensors along their first dimension.
   [[nodiscard]] constexpr bool has_rows() const { return in > Extent::kTensor || makes_result(); }
   // The size of the output is known only when the ranks have told each other how many rows they
-  // give, which may differ. The result belongs to the work.
+  // give, which may differ. The result belongs to the work, unless it fits memory of the caller.
   [[nodiscard]] constexpr bool makes_result() const { return out == Extent::kBlocks; }
   // What each rank gives to each is its own: nobody else learns the rows of its tensor.
   [[nodiscard]] constexpr bool has_own_rows() const {

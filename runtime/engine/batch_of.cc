@@ -74,9 +74,11 @@ Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
   work.output_shape = is.shape;
   work.output_shape[0] = sum;
   if (own) work.received_splits.assign(rows.begin(), rows.end());
-  // The caller's memory has room for as many rows from each as this rank gives.
+  // The caller's memory has room for as many rows from each as this rank gives, and its own rows
+  // may lie in it where they belong then alone.
   std::byte* const given = own ? nullptr : tensor.views.front().output;
-  if (given != nullptr && sum == is.shape[0] * std::ssize(rows)) {
+  const auto is_even = [&](std::int64_t of_rank) { return of_rank == is.shape[0]; };
+  if (given != nullptr && std::ranges::all_of(rows, is_even)) {
     work.output.lend(given, base::Bytes(*bytes).size());
     return std::span<std::byte>(given, work.output.size());
   }

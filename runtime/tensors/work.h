@@ -36,8 +36,9 @@ struct FreeOutput {
   }
 };
 
-// Memory for a result, on the host or on a device; owned by this object. It is not set to zeros
-// first: a page that was never written costs nothing, and the operation writes every byte.
+// Memory for a result, on the host or on a device; owned by this object, or lent by the caller. It
+// is not set to zeros first: a page that was never written costs nothing, and the operation writes
+// every byte.
 //
 // Thread safety: none.
 class OutputBuffer {

@@ -62,7 +62,7 @@ class PreparedPair {
   PreparedPair(ronde::Engine& set, std::size_t bytes)
       : rank_(set.rank()),
         sent_(bytes, static_cast<std::uint8_t>(rank_)),
-        received_(bytes),
+        received_(bytes, 2),
         there_(set.prepare_broadcast("there " + std::to_string(bytes),
                                      rank_ == 0 ? sent_ : received_, 0)),
         back_(set.prepare_broadcast("back " + std::to_string(bytes), rank_ == 0 ? received_ : sent_,

@@ -129,6 +129,15 @@ class Collectives(Ranks):
             whole = torch.empty(self.size * 5, dtype=dtype)
             dist._all_gather_base(whole, place_of(self.rank, dtype))
             self.assert_is(whole, torch.cat([place_of(rank, dtype) for rank in self.all]))
+        gathered = torch.cat([place_of(rank, torch.float32) for rank in self.all])
+        for first in (5 * self.rank, 0):  # a part of the output, where it belongs and elsewhere
+            whole = torch.empty(self.size * 5)
+            whole[first:first + 5] = place_of(self.rank, torch.float32)
+            dist._all_gather_base(whole, whole[first:first + 5])
+            self.assert_is(whole, gathered)
+        whole = torch.empty(self.size * 5, 2)[:, 0] if self.rank == 0 else torch.empty(self.size * 5)
+        dist._all_gather_base(whole, place_of(self.rank, torch.float32))
+        self.assert_is(whole, gathered)
         outputs = [torch.empty(rank + 1, 2) for rank in self.all]  # ranks differ
         dist.all_gather(outputs, torch.full((self.rank + 1, 2), float(self.rank)))
         self.assertEqual([output.sum().item() for output in outputs], [2.0 * r * (r + 1) for r in self.all])

@@ -43,6 +43,9 @@ class Errors(Ranks):
         else:
             with self.assertRaisesRegex(ValueError, "scale"):
                 dist.broadcast(wrong["quint8"](), 0)
+            rows = torch.quantize_per_tensor(torch.ones(2 * self.size), 1.0, 0, torch.quint8)
+            with self.assertRaisesRegex(ValueError, "scale"):
+                dist._all_gather_base(rows, wrong["quint8"]())
         for word, make in wrong.items():
             self.everywhere(f"refused .*{word}|{word}", lambda make=make: dist.all_reduce(
                 make() if self.rank == 0 else torch.ones(2)))

@@ -17,9 +17,10 @@ class KeptRequest:
     take turns."""
 
     def __init__(self, operation: str, memory: Memory, reduction: Reduction = Reduction(),
-                 splits: Optional[Sequence[int]] = None) -> None:
-        """The memory is that of one such tensor."""
+                 splits: Optional[Sequence[int]] = None, gathers: bool = False) -> None:
+        """The memory is that of one such tensor. gathers: the result may lie elsewhere than was asked."""
         self._submit = _function(operation)
+        self.gathers = gathers
         self._request = request = Request.from_buffer_copy(_requests._BLANK)
         if memory.shape:
             request.shape = _requests._shape(memory.shape)

@@ -67,20 +67,28 @@ class _Flight:
             if until is not None and left <= _SLICE_SECONDS:
                 return False
 
-    def drive(self, seconds: float) -> bool:
+    def drive(self, seconds: float, landing: Optional[int] = None) -> bool:
         """Moves it on in this thread, so long at most. True when it is done, and well: then it is released. Else wait()
-        says what became of it."""
+        says what became of it. landing: where its result is to lie."""
         done = ctypes.c_int32()
         with self.lock:
             pointer = self.pointer
             if not pointer or LIBRARY.ronde_work_wait_for(pointer, int(seconds * 1e9), ctypes.byref(done), None) != 0:
                 return False
-            if not done.value:
+            if not done.value or (landing is not None and self._result()[0] != landing):
                 return False
             self.pointer = None
             LIBRARY.ronde_work_release(pointer)
         self.keep = []
         return True
+
+    def _result(self) -> tuple[int, tuple[int, ...], int]:
+        """Address, shape and type of the result of an allgather or an all-to-all that is done."""
+        address, shape = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_int64)()
+        dimensions, dtype = ctypes.c_int32(), ctypes.c_int32()
+        call(LIBRARY.ronde_work_output, self.pointer, ctypes.byref(address), ctypes.byref(shape),
+             ctypes.byref(dimensions), ctypes.byref(dtype), tensor=self.name)
+        return address.value or 0, tuple(shape[: dimensions.value]), dtype.value
 
     def hear(self, until: Optional[float]) -> bool:
         """Waits for it until then, whatever becomes of it: its own work says so, if it has one. True when it is done."""
@@ -116,13 +124,7 @@ class Output:
 
     def __init__(self, flight: _Flight) -> None:
         self.flight = flight
-        address, shape = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_int64)()
-        dimensions, dtype = ctypes.c_int32(), ctypes.c_int32()
-        call(LIBRARY.ronde_work_output, flight.pointer, ctypes.byref(address), ctypes.byref(shape),
-             ctypes.byref(dimensions), ctypes.byref(dtype), tensor=flight.name)
-        self.address: int = address.value or 0
-        self.shape = tuple(shape[: dimensions.value])
-        self.dtype: int = dtype.value
+        self.address, self.shape, self.dtype = flight._result()
         flight.owned = True
 
     def received_splits(self) -> list[int]:

@@ -623,8 +623,8 @@ RONDE_API ronde_status ronde_broadcast(ronde_engine* engine, const ronde_request
 /* Concatenates the inputs of all ranks, in rank order, along the first dimension, which may differ
  * between ranks. The result belongs to the work: ronde_work_output. Where `output` is given too, in
  * host memory, it has room for as many rows of each rank as this one gives, and takes the result
- * where those are all the rows that there are; the input may lie in it, at this rank's rows.
- * ronde_work_output says where the result lies.
+ * where every rank gives as many; the input may lie in it, at this rank's rows. ronde_work_output
+ * says where the result lies.
  * Returns: submit codes. */
 RONDE_API ronde_status ronde_allgather_async(ronde_engine* engine, const ronde_request* request,
                                              ronde_work** work, ronde_error** error);
@@ -765,9 +765,9 @@ RONDE_API ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ro
  * another thread, and where there is a background thread, this only asks. */
 RONDE_API int32_t ronde_work_poll(const ronde_work* work);
 /* Gives the result of an allgather or an all-to-all that is done, owned by the work until that is
- * released: *shape has *dimensions entries, *dtype is a ronde_dtype. The result of a device is
- * memory of the device; it is known after ronde_work_wait_stream as well, and streams that wait may
- * read it.
+ * released, or in the output of the request: *shape has *dimensions entries, *dtype is a
+ * ronde_dtype. The result of a device is memory of the device; it is known after
+ * ronde_work_wait_stream as well, and streams that wait may read it.
  * Returns: argument codes; RONDE_INVALID_ARGUMENT: the work is not done, or its operation has no
  * result of its own; the work codes of one that failed. */
 RONDE_API ronde_status ronde_work_output(const ronde_work* work, const void** data,
@@ -827,8 +827,8 @@ typedef enum ronde_operation_kind {
 } ronde_operation_kind;
 
 /* Agrees on an operation, as the first call of the ordinary one does; every rank calls it, and
- * waits. The request is copied; its memory must stay until the release. Release *prepared with
- * ronde_prepared_release.
+ * waits. The request is copied; its memory must stay until the release. The result of an allgather
+ * is in ronde_prepared_output alone. Release *prepared with ronde_prepared_release.
  * Returns: submit codes, work codes; RONDE_UNSUPPORTED: an all-to-all, or memory of a device. */
 RONDE_API ronde_status ronde_prepare(ronde_engine* engine, ronde_operation_kind operation,
                                      const ronde_request* request, ronde_prepared** prepared,

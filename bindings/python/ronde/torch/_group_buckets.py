@@ -38,7 +38,7 @@ class Buckets:
         """Moves the tensor if it is a bucket. Its caller is that of the operation."""
         if not self._may_move or tensor.dim() != 1 or tensor.nbytes <= _MOST_COPIED_BYTES:
             return
-        if tensor.data_ptr() in self._moved or not _is_pytorchs(sys._getframe(2)):
+        if tensor.data_ptr() in self._moved or not _is_pytorchs(sys._getframe(1).f_back):
             return
         storage: Any = tensor.untyped_storage()
         # What may not grow has come from elsewhere, or NumPy has its address.

@@ -19,6 +19,7 @@ from .._library import InvalidArgument
 from .._kept_request import KeptRequest
 from .._works import _Flight
 from ._group_store import Parent, RollCall, meet, part_of
+from ._group_tensors import Landing, Received
 from ._group_work import DRIVE_SECONDS, Completions, DoneWork, GroupWork, Health, Shared, Started
 
 _NAMES = 256  # operations of a group that may be in flight; their names are used again, so that the plan knows them
@@ -167,12 +168,15 @@ class GroupCore:
                 raise
             self._slots[slot] = [flight]
             number = self._count
-        if flight.drive(DRIVE_SECONDS):
+        if flight.drive(DRIVE_SECONDS, tensor.data_ptr() if kept.gathers else None):
             self._engine._in_flight.discard(flight)
             done = DoneWork([tensor])
             self._keep_alive(done)
             return done
-        work = GroupWork(self._shared, number, [flight], lambda _: [tensor], self._seconds_of(opts))
+        finish: Finish = lambda _: [tensor]
+        if kept.gathers:  # the result is elsewhere where ranks have called something else that agrees with it
+            finish = lambda done: Received(done[0]).into([Landing(tensor, load=False)])
+        work = GroupWork(self._shared, number, [flight], finish, self._seconds_of(opts))
         self._keep(work)
         return work
 

@@ -27,7 +27,7 @@ _REQUESTS = 256  # that a group keeps
 
 
 def _may_be_kept(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.layout is torch.strided and is_plain(tensor)
+    return tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_quantized and is_plain(tensor)
 
 
 class GroupOperations(GroupPairs):
@@ -159,11 +159,15 @@ class GroupOperations(GroupPairs):
         if not (_may_be_kept(share) and _may_be_kept(whole) and share.dtype is whole.dtype and share.numel() > 0 and
                 whole.numel() == self._size * share.numel()):
             return None
+        share_bytes = share.numel() * share.element_size()
+        place = share.data_ptr() - whole.data_ptr()
+        if -share_bytes < place < self._size * share_bytes and place != self._rank * share_bytes:
+            return None  # they overlap elsewhere than where this rank's share belongs
         try:
             key = (share.numel(), share.dtype, op if op is None else int(getattr(op, "op", op)))
             kept = self._requests.get(key)
             if kept is None and op is None:
-                kept = self._keep_request(key, KeptRequest("allgather", described(share, (1, share.numel()))))
+                kept = self._keep_request(key, KeptRequest("allgather", described(share, (1, share.numel())), gathers=True))
             elif kept is None:
                 require_numbers(share)
                 reduction = reduction_of(op, share)

@@ -122,7 +122,8 @@ TEST(BatchOf, AnAllgatherUsesMemoryOfTheCallerWhereAllGiveAsManyRows) {
   EXPECT_EQ(tensor.made->work->output.data(), tensor.view().output);
   EXPECT_EQ(tensor.made->work->output.size(), 30 * sizeof(float));
   EXPECT_EQ((*blocks)[2].output, tensor.view().output + 20 * sizeof(float));
-  for (const std::vector<std::int64_t>& rows : {std::vector<std::int64_t>{3, 2, 2}, {0, 2, 2}}) {
+  for (const std::vector<std::int64_t>& rows :
+       {std::vector<std::int64_t>{3, 2, 2}, {0, 2, 2}, {3, 2, 1}, {0, 2, 4}}) {
     const Batch uneven = tensor.batch(rows);
     ASSERT_TRUE(collectives::blocks_of(uneven.exchange, kBatchRank).ok());
     EXPECT_NE(tensor.made->work->output.data(), tensor.view().output);
