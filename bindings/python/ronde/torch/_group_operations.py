@@ -167,7 +167,8 @@ class GroupOperations(GroupPairs):
             key = (share.numel(), share.dtype, op if op is None else int(getattr(op, "op", op)))
             kept = self._requests.get(key)
             if kept is None and op is None:
-                kept = self._keep_request(key, KeptRequest("allgather", described(share, (1, share.numel())), gathers=True))
+                kept = self._keep_request(key, KeptRequest("allgather", described(share, (1, share.numel())),
+                                                           gathers=True))
             elif kept is None:
                 require_numbers(share)
                 reduction = reduction_of(op, share)
