@@ -72,9 +72,9 @@ def spread(series, unit=""):
     return f"{number(series.median)}{unit} ({low}..{high})"
 
 
-def no_slower(name, times, size, yardstick, limit=None):
+def no_slower(name, times, size, yardstick, limit=None, ours="ronde"):
     """Ronde takes at most `limit` times the yardstick's time; without one the row is printed and decides nothing."""
-    ronde, theirs = times[size, "ronde"], times[size, yardstick]
+    ronde, theirs = times[size, ours], times[size, yardstick]
     return Row(name, f"{yardstick} {spread(theirs, ' us')}", spread(ronde, " us"), ronde.over(theirs), "<=", limit)
 
 

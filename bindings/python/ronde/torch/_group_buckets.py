@@ -46,9 +46,9 @@ class Buckets:
             return
         try:
             home = torch.from_numpy(allocated(engine, LIBRARY.ronde_buffer_allocate, tensor.nbytes, numpy.uint8))
+            home.copy_(tensor.detach().view(torch.uint8))
+            storage._swap_data_ptr_(home.untyped_storage())
         except RuntimeError:  # no room, or the job has failed, of which the operation itself tells
             self._may_move = False
             return
-        home.copy_(tensor.detach().view(torch.uint8))
-        storage._swap_data_ptr_(home.untyped_storage())
         self._moved.add(tensor.data_ptr())

@@ -30,6 +30,21 @@ def _may_be_kept(tensor: torch.Tensor) -> bool:
     return tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_quantized and is_plain(tensor)
 
 
+def _number_of(op: Any) -> Optional[int]:
+    try:
+        return int(getattr(op, "op", op))
+    except (TypeError, ValueError):
+        return None
+
+
+def _of_sums(operation: str, op: Any, like: torch.Tensor, memory: Memory,
+             splits: Optional[Sequence[int]] = None) -> Optional[KeptRequest]:
+    """None where the reduction has a factor, which is this call's alone."""
+    require_numbers(like)
+    reduction = reduction_of(op, like)
+    return None if has_factor(op) else KeptRequest(operation, memory, reduction, splits)
+
+
 class GroupOperations(GroupPairs):
     """Every operation that torch.distributed knows, by the names that PyTorch calls."""
 
@@ -69,24 +84,21 @@ class GroupOperations(GroupPairs):
         are to hear."""
         if not _may_be_kept(tensor):
             return None
-        try:
-            key = (tensor.shape, tensor.dtype, int(getattr(op, "op", op)))
-            kept = self._requests.get(key)
-            if kept is None:
-                require_numbers(tensor)
-                reduction = reduction_of(op, tensor)
-                if has_factor(op):  # of this call
-                    return None
-                kept = self._keep_request(key, KeptRequest("allreduce", described(tensor), reduction))
-            return kept
-        except (TypeError, ValueError):
-            return None
+        return self._kept_or_made(("allreduce", tensor.shape, tensor.dtype, _number_of(op)),
+                          lambda: _of_sums("allreduce", op, tensor, described(tensor)))
 
-    def _keep_request(self, key: Any, request: KeptRequest) -> KeptRequest:
-        if len(self._requests) >= _REQUESTS:
-            self._requests.clear()
-        self._requests[key] = request
-        return request
+    def _kept_or_made(self, key: Any, make: Callable[[], Optional[KeptRequest]]) -> Optional[KeptRequest]:
+        kept = self._requests.get(key)
+        if kept is None:
+            try:
+                kept = make()
+            except (TypeError, ValueError):
+                return None
+            if len(self._requests) >= _REQUESTS:
+                self._requests.clear()
+            if kept is not None:
+                self._requests[key] = kept
+        return kept
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
         listed = list_of(tensors)
@@ -148,38 +160,28 @@ class GroupOperations(GroupPairs):
         return self._start(opts, submit)
 
     def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Started:
-        kept = self._request_for_shares(output, input, op_of(opts))
+        kept = self._request_for_shares("reduce_scatter", output, input, op_of(opts))
         if kept is not None:
             return self._start_kept(opts, kept, output, input)
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
-    def _request_for_shares(self, share: torch.Tensor, whole: torch.Tensor, op: Any = None) -> Optional[KeptRequest]:
-        """As _request_for(), where one of two tensors has the other one's size for each rank: of a reduce-scatter, or,
-        without an op, an allgather."""
+    def _request_for_shares(self, operation: str, share: torch.Tensor, whole: torch.Tensor,
+                            op: Any = None) -> Optional[KeptRequest]:
+        """As _request_for(), where `whole` has one such share of each rank; op: of a reduction."""
         if not (_may_be_kept(share) and _may_be_kept(whole) and share.dtype is whole.dtype and share.numel() > 0 and
                 whole.numel() == self._size * share.numel()):
             return None
-        share_bytes = share.numel() * share.element_size()
-        place = share.data_ptr() - whole.data_ptr()
+        share_bytes, place = share.numel() * share.element_size(), share.data_ptr() - whole.data_ptr()
         if -share_bytes < place < self._size * share_bytes and place != self._rank * share_bytes:
             return None  # they overlap elsewhere than where this rank's share belongs
-        try:
-            key = (share.numel(), share.dtype, op if op is None else int(getattr(op, "op", op)))
-            kept = self._requests.get(key)
-            if kept is None and op is None:
-                kept = self._keep_request(key, KeptRequest("allgather", described(share, (1, share.numel())),
-                                                           gathers=True))
-            elif kept is None:
-                require_numbers(share)
-                reduction = reduction_of(op, share)
-                if has_factor(op):  # of this call
-                    return None
-                splits = [math.prod(described(share).shape)] * self._size
-                kept = self._keep_request(key, KeptRequest("reduce_scatter", described(whole, (whole.numel(),)),
-                                                           reduction, splits))
-            return kept
-        except (TypeError, ValueError):
-            return None
+
+        def make() -> Optional[KeptRequest]:
+            if op is None:
+                return KeptRequest(operation, described(share, (1, share.numel())), gathers=True)
+            splits = [math.prod(described(share).shape)] * self._size
+            return _of_sums(operation, op, share, described(whole, (whole.numel(),)), splits)
+
+        return self._kept_or_made((operation, share.numel(), share.dtype, _number_of(op)), make)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         def part(flights: list[_Flight], name: str, output: torch.Tensor, whole: torch.Tensor) -> Finish:
@@ -238,7 +240,7 @@ class GroupOperations(GroupPairs):
         return lambda done: Received(done[number]).into(landings)
 
     def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Started:
-        kept = self._request_for_shares(input, output)
+        kept = self._request_for_shares("allgather", input, output)
         if kept is not None:
             return self._start_kept(opts, kept, output, input)
         return self.allgather_into_tensor_coalesced([output], [input], opts)
