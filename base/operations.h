@@ -40,7 +40,7 @@ struct OperationRow {
   bool reduces = false;     // it takes an op, factors and a compression
   bool has_root = false;    // whose input alone is used
   bool fuses = false;       // several tensors may move as one: in a batch, and as a group
-  bool in_place = false;    // tensors that lie on the board of a host can stay there
+  bool in_place = false;    // tensors that lie on the board of a host are read there
   bool on_streams = false;  // a device's, even where no memory tells so
   std::int32_t code = -1;   // what plug-ins of devices call it (ronde_plugin_operation)
 
@@ -77,6 +77,7 @@ inline constexpr std::array<OperationRow, 7> kOperations{{
      .name = "allgather",
      .in = Extent::kBlock,
      .out = Extent::kBlocks,
+     .in_place = true,
      .code = 2},
     {.operation = Operation::kBarrier,
      .name = "barrier",
@@ -88,6 +89,7 @@ inline constexpr std::array<OperationRow, 7> kOperations{{
      .in = Extent::kBlocks,
      .out = Extent::kBlock,
      .reduces = true,
+     .in_place = true,
      .code = 3},
     {.operation = Operation::kAllToAll,
      .name = "all_to_all",

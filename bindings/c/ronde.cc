@@ -320,6 +320,18 @@ ronde_status ronde_work_wait_slice(ronde_work* work, int64_t slice_ns, int32_t* 
   return guarded(error, [&] { return wait_for(work, slice_ns, done, &Engine::wait_slice); });
 }
 
+ronde_status ronde_work_finish(ronde_work** work, int64_t timeout_ns, const void* output,
+                               ronde_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (work == nullptr) return null_argument("work");
+    int32_t done = 0;
+    RONDE_RETURN_IF_ERROR(wait_for(*work, timeout_ns, &done, &Engine::wait_until));
+    const bool elsewhere = output != nullptr && (*work)->work->output.data() != output;
+    if (done == 1 && !elsewhere) delete std::exchange(*work, nullptr);
+    return {};
+  });
+}
+
 ronde_status ronde_work_wait_stream(ronde_work* work, void* stream, ronde_error** error) {
   return guarded(error, [&]() -> Status {
     if (work == nullptr) return null_argument("work");

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allreduce among the ranks of a host for tensors that live on the board (board/arena.h): nothing
-// is copied. It takes one window:
+// Collectives among the ranks of a host for tensors that live on the board (board/arena.h): nothing
+// is copied into slots. They take one window:
 //
 //   publish  each rank stores the places of its tensors in its arena into its slot buffer; posts
 //            "filled"
-//   sum      all have filled: each rank sums its part of the vector straight over all ranks'
-//            tensors, p reads and p writes per element, the lower bound; posts "done"
+//   move     all have filled: each rank reads straight from all ranks' tensors, and posts "done".
+//            Of an allreduce it sums its part of the vector and stores it to all of them: p reads
+//            and p writes per element, the lower bound. Of a reduce-scatter it sums its block, of
+//            an allgather it copies the others', into memory of its own, wherever that lies
 //   wait     all are done: no other rank touches this rank's tensors any more
 //
 // The contributions are summed in rank order, by the same kernels as in in_host/allreduce.h: the
@@ -32,5 +34,13 @@ namespace ronde::collectives {
 // slots and the arenas must outlive the collective. Thread safety: that of Collective.
 [[nodiscard]] std::unique_ptr<Collective> in_host_allreduce_in_place(
     Slots& slots, const std::vector<base::TensorView>& tensors, const Reduction& reduction);
+
+// Of what a rank gives, all lies in its arena, on every rank; no compression. The blocks are those
+// of blocks_of() (plane/exchange.h). Outputs lie anywhere: apart from the inputs, or where this
+// rank's block lies there.
+[[nodiscard]] std::unique_ptr<Collective> in_host_reduce_scatter_in_place(
+    Slots& slots, const std::vector<base::TensorView>& blocks, const Reduction& reduction);
+[[nodiscard]] std::unique_ptr<Collective> in_host_allgather_in_place(
+    Slots& slots, std::vector<base::TensorView> blocks);
 
 }  // namespace ronde::collectives

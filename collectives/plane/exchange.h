@@ -40,7 +40,7 @@ struct Exchange {
   std::vector<base::TensorView> tensors;
   Reduction how;  // the dtype is that of the tensors for all operations
   std::int32_t root = 0;
-  // On every rank all of the tensors lie in its arena, and their inputs are their outputs.
+  // On every rank all that it gives lies in its arena; of an allreduce, inputs are outputs.
   bool on_board = false;
   // The rows of the block of each rank, and the elements of one row. Where each rank gives a block
   // to each, these are the rows that it gives.

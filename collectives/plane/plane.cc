@@ -36,10 +36,18 @@ class InHostPlane final : public DataPlane {
       case Operation::kBroadcast:
         return in_host_broadcast(slots(), FusedView(exchange.tensors, 1), exchange.root, tuning());
       case Operation::kAllgather: {
+        if (exchange.on_board) {
+          RONDE_ASSIGN_OR_RETURN(auto blocks, blocks_of(exchange, slots().rank()));
+          return in_host_allgather_in_place(slots(), std::move(blocks));
+        }
         RONDE_ASSIGN_OR_RETURN(auto blocks, chunks_of(exchange, slots().rank()));
         return in_host_allgather(slots(), std::move(blocks), tuning());
       }
       case Operation::kReduceScatter: {
+        if (exchange.on_board) {
+          RONDE_ASSIGN_OR_RETURN(const auto blocks, blocks_of(exchange, slots().rank()));
+          return in_host_reduce_scatter_in_place(slots(), blocks, exchange.how);
+        }
         RONDE_ASSIGN_OR_RETURN(auto blocks, chunks_of(exchange, slots().rank()));
         return in_host_reduce_scatter(slots(), std::move(blocks), exchange.how, tuning());
       }

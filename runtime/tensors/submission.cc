@@ -338,8 +338,9 @@ bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> a
   }
   return std::all_of(tensor.views.begin(), tensor.views.end(), [&](const base::TensorView& view) {
     if (view.elements.value() == 0) return true;
-    return view.input == view.output &&
-           collectives::lies_in(arena, view.output, view.bytes().size());
+    // What others only read may be apart from the output.
+    return (view.input == view.output || row(is.operation).out != base::Extent::kTensor) &&
+           collectives::lies_in(arena, view.input, view.bytes().size());
   });
 }
 

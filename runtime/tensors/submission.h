@@ -25,9 +25,9 @@ base::Result<Submission> group_of(std::vector<Submission> tensors);
 base::Result<LocalTensorPtr> check_submission(Submission&& submission, std::int32_t rank,
                                               std::int32_t size);
 
-// Whether a checked tensor may be reduced in place on the board, as far as this rank knows: it must
-// be an allreduce into its own input, of more than `small` bytes and without compression, and lie
-// in this rank's `arena`.
+// Whether other ranks may use a checked tensor where it lies on the board, as far as this rank
+// knows: it must lie in this rank's `arena`, with more than `small` bytes and without compression;
+// that of an allreduce is its own output.
 [[nodiscard]] bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
                                        base::Bytes small);
 

@@ -55,7 +55,10 @@ def distributed(model, options):
     for layer in model:
         if any(True for _ in layer.parameters()):
             fully_shard(layer, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    if dist.get_backend() == "ronde":
+        ronde.torch.keep_buffers_on_board(model)
+    return model
 
 
 def train(backend, store, rank, options, data):

@@ -33,7 +33,7 @@ struct Case {
   enum class Memory : std::uint8_t {
     kInPlace,
     kApart,
-    kOnBoard,  // in place, in memory that the ranks of the host share
+    kOnBoard,  // in place, in memory that the ranks of the host share; or the input alone there
     kResult,   // the operation makes its output
   };
   struct Tensor {
@@ -56,6 +56,7 @@ struct Case {
   std::int64_t first = 0;  // a reduce-scatter in place: the first element of this rank's rows
 
   [[nodiscard]] bool is_group() const { return tensors.size() > 1; }
+  [[nodiscard]] bool makes_result() const { return base::row(operation).makes_result(); }
   [[nodiscard]] bool is_in_place() const {
     return memory == Memory::kInPlace || memory == Memory::kOnBoard;
   }
@@ -132,7 +133,7 @@ class Running {
         return "it wrote beyond its output";
       }
       const std::string wrong =
-          compare(of_->memory == Case::Memory::kResult
+          compare(of_->makes_result()
                       ? result
                       : part_of(outputs_[i], of_->dtype(), of_->first,
                                 std::ssize(expected) / base::size_of(of_->dtype())),

@@ -41,6 +41,7 @@ class Cases {
               Case::Memory::kApart);
     for (const std::int64_t elements : sizes_) allreduce({}, elements, Case::Memory::kOnBoard);
     allreduce({}, large_bytes / 16, Case::Memory::kOnBoard);
+    add_on_board(large_bytes);
     grouped_allreduce({.op = ReduceOp::kSum}, {7, 0, some, 1});
     grouped_allreduce({.op = ReduceOp::kAverage, .prescale = 0.3}, {0, 0});
     grouped_allreduce({.op = ReduceOp::kMax}, {100'000, 1});
@@ -104,8 +105,9 @@ class Cases {
     }
     end(std::move(one));
   }
-  void allgather(DType dtype, const Rows& rows, std::int64_t width = 1) {
-    Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, Case::Memory::kResult);
+  void allgather(DType dtype, const Rows& rows, std::int64_t width = 1,
+                 Case::Memory memory = Case::Memory::kResult) {
+    Case one = begin("allgather", Operation::kAllgather, {.dtype = dtype}, memory);
     one.width = width;
     one.rows = rows;
     add(one, all_.telling(dtype, rows, width), [](const auto& inputs) {
@@ -153,7 +155,7 @@ class Cases {
     one.rows = shares;
     const auto first =
         std::accumulate(shares.begin(), shares.begin() + rank_, std::int64_t{0}) * width;
-    if (memory == Case::Memory::kInPlace) one.first = first;
+    if (one.is_in_place()) one.first = first;
     add(one, all_.summands(what.dtype, rows * width), [&](const auto& inputs) {
       return all_.scattered(what, rank_, inputs, first, shares[mine()] * width);
     });
@@ -282,6 +284,17 @@ class Cases {
     reduce_scatter({}, large_bytes / 16, {}, Case::Memory::kInPlace);
   }
 
+  // Blocks that are read where they lie, of equal size or not.
+  void add_on_board(std::int64_t large_bytes) {
+    Rows rows(static_cast<std::size_t>(size_), large_bytes / 64);
+    allgather(DType::kF32, rows, 1, Case::Memory::kOnBoard);
+    reduce_scatter({.op = ReduceOp::kAverage}, sum_of(rows), {}, Case::Memory::kOnBoard);
+    rows.front() += 17;
+    allgather(DType::kF32, rows, 1, Case::Memory::kOnBoard);
+    rows.back() = 0;
+    reduce_scatter({.prescale = 0.3, .postscale = 1.7}, sum_of(rows), rows, Case::Memory::kOnBoard);
+  }
+
   // Rows of several elements, and splits that leave little or much to a rank.
   void add_wide(std::int64_t some, std::int64_t large_bytes) {
     const auto ranks = static_cast<std::size_t>(size_);
@@ -321,6 +334,7 @@ class Cases {
     weighted_allreduce({}, {large_bytes / 16}, Case::Memory::kOnBoard);
     weighted_allreduce({}, {7, 0, some, 1}, Case::Memory::kInPlace);
     weighted_reduce_scatter({}, large_bytes / 16, Case::Memory::kApart);
+    weighted_reduce_scatter({}, large_bytes / 16, Case::Memory::kOnBoard);
   }
 
   Case begin(const std::string& text, Operation operation, const Reduction& what,

@@ -36,8 +36,9 @@ class DrawnCases {
  private:
   void draw() {
     const DType moved = base::kDTypes[below(base::kDTypes.size())].dtype;
-    const auto memory = below(2) == 0 ? Case::Memory::kInPlace : Case::Memory::kApart;
+    const auto plain = below(2) == 0 ? Case::Memory::kInPlace : Case::Memory::kApart;
     const bool on_board = below(4) == 0;
+    const auto memory = on_board ? Case::Memory::kOnBoard : plain;
     const auto some_rows = [&](DType dtype) {
       Rows rows(ranks_);
       for (std::int64_t& one : rows) one = below(4) == 0 ? 0 : near_an_edge(dtype);
@@ -50,22 +51,21 @@ class DrawnCases {
       if (!base::is_floating(what.dtype)) what = {};
       const Rows parts = parts_of(near_an_edge(what.dtype));
       if (kind == 12) return cases_.weighted_reduce_scatter(what, sum_of(parts), memory);
-      return cases_.weighted_allreduce(what, parts, on_board ? Case::Memory::kOnBoard : memory,
-                                       below(2) == 0);
+      return cases_.weighted_allreduce(what, parts, memory, below(2) == 0);
     }
     if (kind < 5) {
       const Reduction what = any_reduction();
-      cases_.grouped_allreduce(what, parts_of(near_an_edge(what.dtype)),
-                               on_board ? Case::Memory::kOnBoard : memory);
+      cases_.grouped_allreduce(what, parts_of(near_an_edge(what.dtype)), memory);
     } else if (kind < 7) {
       const Reduction what = any_reduction();
       const Rows splits = some_rows(what.dtype);
       cases_.reduce_scatter(what, sum_of(splits), splits, memory);
     } else if (kind == 7) {
       cases_.broadcast(moved, parts_of(near_an_edge(moved)),
-                       static_cast<std::int32_t>(below(ranks_)), memory);
+                       static_cast<std::int32_t>(below(ranks_)), plain);
     } else if (kind == 8) {
-      cases_.allgather(moved, some_rows(moved));
+      cases_.allgather(moved, some_rows(moved), 1,
+                       on_board ? Case::Memory::kOnBoard : Case::Memory::kResult);
     } else if (kind < 11) {
       std::vector<Rows> sent(ranks_);
       for (Rows& rows : sent) rows = some_rows(moved);

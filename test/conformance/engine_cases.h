@@ -42,7 +42,9 @@ class EngineCase {
       boards_.push_back(engine.allocate(base::Bytes(std::ssize(input))).value());
       std::byte* const here = boards_.back()->bytes().data();
       std::copy(input.begin(), input.end(), here);
-      tensors[i].views[0].input = tensors[i].views[0].output = here;
+      tensors[i].views[0].input = here;
+      if (of().makes_result()) continue;
+      tensors[i].views[0].output = here + of().first * base::size_of(of().dtype());
     }
     auto whole = of().is_group() ? runtime::group_of(std::move(tensors))
                                  : base::Result<runtime::Submission>(std::move(tensors[0]));
@@ -55,13 +57,14 @@ class EngineCase {
     const base::Status done = engine.wait(*work_);
     if (!done.ok()) return done.message();
     for (std::size_t i = 0; i < boards_.size(); ++i) {
-      std::copy_n(boards_[i]->bytes().data(), of().tensors[i].input.size(), running_.output(i));
+      std::copy_n(boards_[i]->bytes().data(), of().tensors[i].input.size(),
+                  running_.output_block(i).begin());
     }
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       running_.output_block(i) = outputs_[i]->values<std::byte>();
       if (!inputs_.empty()) running_.input_block(i) = inputs_[i]->values<std::byte>();
     }
-    if (of().memory == Case::Memory::kResult && !take_result()) return "the shape of the result";
+    if (of().makes_result() && !take_result()) return "the shape of the result";
     return running_.difference();
   }
 
@@ -82,7 +85,7 @@ class EngineCase {
     submission.weights = {of().tensors[tensor].weight};
     submission.splits = of().splits;
     submission.views[0].input = running_.input(tensor);
-    if (of().memory != Case::Memory::kResult) submission.views[0].output = running_.output(tensor);
+    if (!of().makes_result()) submission.views[0].output = running_.output(tensor);
     if (place_ != Place::kHost) move_to_device(tensor, submission);
     return submission;
   }
@@ -96,7 +99,7 @@ class EngineCase {
     if (!of().is_in_place()) inputs_.push_back(lent(running_.input_block(tensor)));
     submission.views[0].input =
         of().is_in_place() ? output : static_cast<std::byte*>(inputs_.back()->get());
-    if (of().memory != Case::Memory::kResult) {
+    if (!of().makes_result()) {
       submission.views[0].output = output + of().first * base::size_of(of().dtype());
     }
     if (place_ != Place::kDevice) return;

@@ -107,14 +107,15 @@ ronde::Work start(ronde::Engine& engine, Running& running, std::optional<BoardMe
   const auto op = static_cast<ronde::Op>(of.what.op);
   return with_type(of.dtype(), [&]<typename T>() {
     const auto elements = static_cast<std::size_t>(of.elements(0));
-    const std::span<const T> input(reinterpret_cast<const T*>(running.input(0)), elements);
-    const std::span<T> output(reinterpret_cast<T*>(running.output(0)),
-                              of.tensors[0].expected.size() / sizeof(T));
+    std::span<const T> input(reinterpret_cast<const T*>(running.input(0)), elements);
+    std::span<T> output(reinterpret_cast<T*>(running.output(0)),
+                        of.tensors[0].expected.size() / sizeof(T));
     if (of.memory == Case::Memory::kOnBoard) {
       board.emplace(engine, elements);
-      std::copy_n(reinterpret_cast<const float*>(running.input(0)), elements,
-                  board->span().begin());
-      return engine.allreduce(of.name, board->span(), op, options_of<ronde::AllreduceOptions>(of));
+      T* const here = reinterpret_cast<T*>(board->span().data());
+      std::copy(input.begin(), input.end(), here);
+      input = {here, elements};
+      if (!of.makes_result()) output = {here + of.first, output.size()};
     }
     switch (of.operation) {
       case Operation::kBroadcast:  // in place alone
@@ -133,7 +134,7 @@ ronde::Work start(ronde::Engine& engine, Running& running, std::optional<BoardMe
         break;
     }
     const auto options = options_of<ronde::AllreduceOptions>(of);
-    if (of.memory == Case::Memory::kInPlace) return engine.allreduce(of.name, output, op, options);
+    if (of.is_in_place()) return engine.allreduce(of.name, output, op, options);
     return engine.allreduce(of.name, input, output, op, options);
   });
 }
@@ -143,9 +144,9 @@ void finish(ronde::Work& work, Running& running, const std::optional<BoardMemory
   const Case& of = running.of();
   if (of.memory == Case::Memory::kOnBoard) {
     const auto got = std::as_bytes(board->span());
-    std::copy(got.begin(), got.end(), running.output(0));
+    std::copy(got.begin(), got.end(), running.output_block(0).begin());
   }
-  if (of.memory != Case::Memory::kResult) return;
+  if (!of.makes_result()) return;
   const auto got =
       with_type(of.dtype(), [&]<typename T>() { return std::as_bytes(work.output<T>()); });
   running.result.assign(got.begin(), got.end());
@@ -177,7 +178,7 @@ void do_by_c(ronde_engine* engine, Running& running) {
     request.dimensions = static_cast<std::int32_t>(shapes[i].size());
     const bool named_once = of.operation == Operation::kBroadcast && of.is_in_place();
     request.input = named_once ? nullptr : running.input(i);
-    request.output = of.memory == Case::Memory::kResult ? nullptr : running.output(i);
+    request.output = of.makes_result() ? nullptr : running.output(i);
     request.root = of.root;
     request.prescale = of.what.prescale;
     request.weight = of.tensors[i].weight;

@@ -205,7 +205,7 @@ class RankOfPlanes final : public collectives::Collective {
       exchange.tensors.push_back(
           {running_->input(i), running_->output(i), base::Elements(of.elements(i)), of.dtype()});
       keep_messages_out_of(running_->input(i), std::ssize(of.tensors[i].input));
-      if (of.memory != Case::Memory::kResult) {
+      if (!of.makes_result()) {
         keep_messages_out_of(running_->output(i), std::ssize(of.tensors[i].expected));
       }
     }
@@ -214,7 +214,10 @@ class RankOfPlanes final : public collectives::Collective {
       places_.push_back(arena_.allocate(base::Bytes(std::ssize(input))).value());
       std::copy(input.begin(), input.end(), places_.back().begin());
       std::byte* const here = input.empty() ? nullptr : places_.back().data();
-      exchange.tensors[i].input = exchange.tensors[i].output = here;
+      exchange.tensors[i].input = here;
+      if (of.makes_result()) continue;
+      exchange.tensors[i].output =
+          here == nullptr ? nullptr : here + of.first * base::size_of(of.dtype());
     }
     for (std::size_t i = 0; of.weighted && i < of.tensors.size(); ++i) {
       exchange.weights.of_tensors.push_back(of.tensors[i].weight);
@@ -236,7 +239,7 @@ class RankOfPlanes final : public collectives::Collective {
 
   void end() {
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      std::copy(places_[i].begin(), places_[i].end(), running_->output(i));
+      std::copy(places_[i].begin(), places_[i].end(), running_->output_block(i).begin());
       arena_.release(places_[i].data());
     }
     places_.clear();

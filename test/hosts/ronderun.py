@@ -74,8 +74,11 @@ class OverHosts(RunningJobs):
         return found[0]
 
     def test_a_rank_that_fails(self):
-        run = self.sleepers(work=f"[ $RONDE_RANK = {SIZE - 1} ] && exit 3; exec sleep 60")
-        self.check_ends_named(run, 3, f"rank {SIZE - 1} on host {NAME} ended with exit code 3")
+        with tempfile.TemporaryDirectory() as folder:
+            go = pathlib.Path(folder) / "go"  # not before all are ready: the others are ended at once
+            run = self.sleepers(work=f"[ $RONDE_RANK = {SIZE - 1} ] || exec sleep 60; until [ -e {go} ]; do sleep 0.05; done; exit 3")
+            go.touch()
+            self.check_ends_named(run, 3, f"rank {SIZE - 1} on host {NAME} ended with exit code 3")
 
     def test_a_rank_that_is_killed(self):
         run = self.sleepers()

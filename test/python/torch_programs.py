@@ -22,6 +22,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+import ronde.torch
 from ronde.torch._backend import has_python_backends
 from torch_group_kit import Ranks, main
 
@@ -142,6 +143,35 @@ class Sharded(ProgramCase):
     def test_fully_sharded_models(self):
         model = train(self.sharded(), self.share)
         self.assert_trained(parameter.full_tensor() for parameter in model.parameters())
+
+    def test_buffers_on_the_board(self):
+        """The same numbers; other ranks read shards and gradients where they lie."""
+        from torch.distributed.fsdp import fully_shard
+
+        def make():
+            torch.manual_seed(3)
+            model = torch.nn.Sequential(torch.nn.Linear(6, 300), torch.nn.ReLU(), torch.nn.Linear(300, 500),
+                                        torch.nn.ReLU(), torch.nn.Linear(500, 6))
+            for part in model:
+                if list(part.parameters()):
+                    fully_shard(part, mesh=self.mesh())
+            return fully_shard(model, mesh=self.mesh())
+
+        plain = [one.full_tensor() for one in train(make(), self.share).parameters()]
+        model = make()
+        if dist.get_backend() != "ronde":
+            with self.assertRaisesRegex(ronde.InvalidArgument, "groups of the back end ronde, and not of"):
+                ronde.torch.keep_buffers_on_board(model)
+            return
+        engine = dist.group.WORLD._get_backend(torch.device("cpu"))._engine
+        before = engine.statistics()["in_place_bytes"]
+        ronde.torch.keep_buffers_on_board(model)
+        train(model, self.share)
+        moved = engine.statistics()["in_place_bytes"] - before
+        most = 300 * 500 * 4  # of the large layer: one gather forwards, one backwards, one sum
+        self.assertGreater(moved, STEPS * most)
+        for one, other in zip(plain, model.parameters(), strict=True):
+            self.assert_is(other.full_tensor(), one)
 
     def test_tensors_that_are_distributed(self):
         from torch.distributed.tensor import Replicate, Shard, distribute_tensor

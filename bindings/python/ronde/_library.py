@@ -196,6 +196,7 @@ def _prototypes(library: ctypes.CDLL) -> None:
         "ronde_request_init_sized": (None, [POINTER(Request), c_size_t]),
         "ronde_work_wait": (status, [handle, out]),
         "ronde_work_wait_for": (status, [handle, c_int64, POINTER(c_int32), out]),
+        "ronde_work_finish": (status, [out, c_int64, handle, out]),
         "ronde_work_poll": (c_int32, [handle]),
         "ronde_work_output": (status, [handle, out, POINTER(POINTER(c_int64)), POINTER(c_int32), POINTER(c_int32), out]),
         "ronde_work_received_splits": (status, [handle, POINTER(POINTER(c_int64)), POINTER(c_int32), out]),

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import os
 import sys
+from types import FrameType
 from typing import Any, NamedTuple, Optional, Sequence
 
 from ._library import LIBRARY, Op, Request
@@ -68,11 +69,6 @@ def supported(op: Op) -> Op:
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in ("ronde", "torch")
-
-
-@functools.lru_cache(maxsize=1024)
 def _shape(shape: tuple[int, ...]) -> ctypes.Array:
     return (ctypes.c_int64 * max(1, len(shape)))(*shape)
 
@@ -86,12 +82,23 @@ def _blank_request() -> bytes:
 _BLANK = _blank_request()
 
 
+_OURS: set[str] = set()  # source files of this package and of torch that have been seen
+
+
+def _is_ours(frame: FrameType) -> bool:
+    ours = frame.f_globals.get("__name__", "").partition(".")[0] in ("ronde", "torch")
+    file = frame.f_code.co_filename
+    if ours and not file.startswith("<"):  # what is made at run time has names that anybody may use
+        _OURS.add(file)
+    return ours
+
+
 def _place(remark: str = "") -> tuple[Optional[bytes], int]:
     """File and line of the caller: the nearest frame that is neither this package nor torch."""
     frame = sys._getframe(1)
     while frame is not None:
-        if not _is_ours(frame.f_globals.get("__name__", "")):
-            file = frame.f_code.co_filename
+        file = frame.f_code.co_filename
+        if file not in _OURS and not _is_ours(frame):
             if remark:  # no path is looked for in it
                 file = f"{remark.replace('/', ' or ')} in {os.path.basename(file)}"
             return file.encode(errors="replace"), frame.f_lineno

@@ -67,18 +67,14 @@ class _Flight:
             if until is not None and left <= _SLICE_SECONDS:
                 return False
 
-    def drive(self, seconds: float, landing: Optional[int] = None) -> bool:
+    def drive(self, nanoseconds: int, landing: Optional[int] = None) -> bool:
         """Moves it on in this thread, so long at most. True when it is done, and well: then it is released. Else wait()
         says what became of it. landing: where its result is to lie."""
-        done = ctypes.c_int32()
         with self.lock:
-            pointer = self.pointer
-            if not pointer or LIBRARY.ronde_work_wait_for(pointer, int(seconds * 1e9), ctypes.byref(done), None) != 0:
+            if self.pointer:
+                LIBRARY.ronde_work_finish(ctypes.byref(self.pointer), nanoseconds, landing, None)
+            if self.pointer:
                 return False
-            if not done.value or (landing is not None and self._result()[0] != landing):
-                return False
-            self.pointer = None
-            LIBRARY.ronde_work_release(pointer)
         self.keep = []
         return True
 

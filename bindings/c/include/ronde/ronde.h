@@ -285,7 +285,7 @@ typedef struct ronde_statistics {
   /* Nanoseconds in which a batch was under way: from its first step on this rank until its results
    * were complete here, waiting for other ranks included. */
   uint64_t execution_nanoseconds;
-  /* Of payload_bytes: summed where they lay on the board, with nothing copied. */
+  /* Of payload_bytes: used where they lay on the board, without a copy. */
   uint64_t in_place_bytes;
 } ronde_statistics;
 
@@ -786,6 +786,13 @@ RONDE_API void ronde_work_release(ronde_work* work);
  * unwinds, or the stall deadline of the engine, as ronde_work_wait does. */
 #define RONDE_GRACE_UNWIND (-1)
 #define RONDE_GRACE_STALL INT64_MAX
+/* What most callers do with a work, in one call: waits at most timeout_ns nanoseconds (below 0: as
+ * 0), and where it is done, and well, releases it and makes *work NULL. Otherwise *work stays, and a
+ * wait says what became of it. output: where the result of an allgather or an all-to-all must lie,
+ * else the work stays, too; NULL: wherever.
+ * Returns: argument codes; the work codes of one that failed; RONDE_UNSUPPORTED as above. */
+RONDE_API ronde_status ronde_work_finish(ronde_work** work, int64_t timeout_ns, const void* output,
+                                         ronde_error** error);
 /* Waits until nothing touches memory of the request any more, whatever the result, and releases the
  * work: for a caller that frees that memory next and cannot go on with an error, as destructors do.
  * A work that is not done within grace_ns nanoseconds, or one of the graces above, fails the job on

@@ -20,6 +20,7 @@ from ._backend import register as _register_backend
 from ._functions import (broadcast_optimizer_state, broadcast_parameters, empty, operations as _operations,
                          sparse_allreduce_async)
 from ._optimizer import DistributedOptimizer
+from ._sharded import keep_buffers_on_board
 from ._sync_batch_norm import SyncBatchNorm
 
 allreduce = _operations.allreduce

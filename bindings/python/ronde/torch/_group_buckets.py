@@ -18,7 +18,7 @@ from .._engine import Engine
 from .._library import LIBRARY
 from .._numpy import allocated
 
-_MOST_COPIED_BYTES = 65536  # what is smaller is not reduced where it lies
+MOST_COPIED_BYTES = 65536  # what is smaller is not reduced where it lies
 
 
 def _is_pytorchs(caller: Optional[FrameType]) -> bool:
@@ -36,7 +36,7 @@ class Buckets:
 
     def take(self, engine: Engine, tensor: torch.Tensor) -> None:
         """Moves the tensor if it is a bucket. Its caller is that of the operation."""
-        if not self._may_move or tensor.dim() != 1 or tensor.nbytes <= _MOST_COPIED_BYTES:
+        if not self._may_move or tensor.dim() != 1 or tensor.nbytes <= MOST_COPIED_BYTES:
             return
         if tensor.data_ptr() in self._moved or not _is_pytorchs(sys._getframe(1).f_back):
             return

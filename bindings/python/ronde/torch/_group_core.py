@@ -20,7 +20,7 @@ from .._kept_request import KeptRequest
 from .._works import _Flight
 from ._group_store import Parent, RollCall, meet, part_of
 from ._group_tensors import Landing, Received
-from ._group_work import DRIVE_SECONDS, Completions, DoneWork, GroupWork, Health, Shared, Started
+from ._group_work import DRIVE_NANOSECONDS, Completions, DoneWork, GroupWork, Health, Shared, Started
 
 _NAMES = 256  # operations of a group that may be in flight; their names are used again, so that the plan knows them
 _NO_TIMEOUT = datetime.timedelta(0)  # of torch: as long as the group allows
@@ -168,7 +168,7 @@ class GroupCore:
                 raise
             self._slots[slot] = [flight]
             number = self._count
-        if flight.drive(DRIVE_SECONDS, tensor.data_ptr() if kept.gathers else None):
+        if flight.drive(DRIVE_NANOSECONDS, tensor.data_ptr() if kept.gathers else None):
             self._engine._in_flight.discard(flight)
             done = DoneWork([tensor])
             self._keep_alive(done)

@@ -24,10 +24,11 @@ from ._tensors import contiguous, is_plain, require_host
 
 
 _REQUESTS = 256  # that a group keeps
+_STRIDED = torch.strided
 
 
 def _may_be_kept(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_quantized and is_plain(tensor)
+    return tensor.is_cpu and tensor.layout is _STRIDED and not tensor.is_quantized and is_plain(tensor)
 
 
 def _number_of(op: Any) -> Optional[int]:
@@ -84,20 +85,19 @@ class GroupOperations(GroupPairs):
         are to hear."""
         if not _may_be_kept(tensor):
             return None
-        return self._kept_or_made(("allreduce", tensor.shape, tensor.dtype, _number_of(op)),
-                          lambda: _of_sums("allreduce", op, tensor, described(tensor)))
+        key = ("allreduce", tensor.shape, tensor.dtype, _number_of(op))
+        return self._requests.get(key) or self._keep_request(
+            key, lambda: _of_sums("allreduce", op, tensor, described(tensor)))
 
-    def _kept_or_made(self, key: Any, make: Callable[[], Optional[KeptRequest]]) -> Optional[KeptRequest]:
-        kept = self._requests.get(key)
-        if kept is None:
-            try:
-                kept = make()
-            except (TypeError, ValueError):
-                return None
-            if len(self._requests) >= _REQUESTS:
-                self._requests.clear()
-            if kept is not None:
-                self._requests[key] = kept
+    def _keep_request(self, key: Any, make: Callable[[], Optional[KeptRequest]]) -> Optional[KeptRequest]:
+        try:
+            kept = make()
+        except (TypeError, ValueError):
+            return None
+        if len(self._requests) >= _REQUESTS:
+            self._requests.clear()
+        if kept is not None:
+            self._requests[key] = kept
         return kept
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
@@ -168,20 +168,23 @@ class GroupOperations(GroupPairs):
     def _request_for_shares(self, operation: str, share: torch.Tensor, whole: torch.Tensor,
                             op: Any = None) -> Optional[KeptRequest]:
         """As _request_for(), where `whole` has one such share of each rank; op: of a reduction."""
-        if not (_may_be_kept(share) and _may_be_kept(whole) and share.dtype is whole.dtype and share.numel() > 0 and
-                whole.numel() == self._size * share.numel()):
+        count, dtype, size = share.numel(), share.dtype, self._size
+        if not (_may_be_kept(share) and _may_be_kept(whole) and dtype is whole.dtype and count > 0 and
+                whole.numel() == size * count):
             return None
-        share_bytes, place = share.numel() * share.element_size(), share.data_ptr() - whole.data_ptr()
-        if -share_bytes < place < self._size * share_bytes and place != self._rank * share_bytes:
+        share_bytes, place = count * share.element_size(), share.data_ptr() - whole.data_ptr()
+        if -share_bytes < place < size * share_bytes and place != self._rank * share_bytes:
             return None  # they overlap elsewhere than where this rank's share belongs
+        key = (operation, count, dtype, None if op is None else _number_of(op))
+        return self._requests.get(key) or self._keep_request(
+            key, lambda: self._request_of_shares(operation, share, whole, op))
 
-        def make() -> Optional[KeptRequest]:
-            if op is None:
-                return KeptRequest(operation, described(share, (1, share.numel())), gathers=True)
-            splits = [math.prod(described(share).shape)] * self._size
-            return _of_sums(operation, op, share, described(whole, (whole.numel(),)), splits)
-
-        return self._kept_or_made((operation, share.numel(), share.dtype, _number_of(op)), make)
+    def _request_of_shares(self, operation: str, share: torch.Tensor, whole: torch.Tensor,
+                           op: Any) -> Optional[KeptRequest]:
+        if op is None:
+            return KeptRequest(operation, described(share, (1, share.numel())), gathers=True)
+        splits = [math.prod(described(share).shape)] * self._size
+        return _of_sums(operation, op, share, described(whole, (whole.numel(),)), splits)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         def part(flights: list[_Flight], name: str, output: torch.Tensor, whole: torch.Tensor) -> Finish:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._group_store import RollCall
 
 _NO_TIMEOUT = datetime.timedelta(0)  # of torch: as long as the group allows
-DRIVE_SECONDS = 0.0004  # what it costs to leave an operation to other threads: the runtime's, and that of a future
+DRIVE_NANOSECONDS = 400_000  # what it costs to leave an operation to other threads: the runtime's, and that of a future
 _IDLE_SECONDS = 10.0  # then a thread that has nothing to wait for ends
 _SOON_SECONDS = 0.25  # then the other ranks are told that this one waits
 
@@ -53,7 +53,7 @@ class GroupWork(_TorchWork):
     def drive(self) -> None:
         """Moves the operation on in this thread, no longer than a change of threads takes: most are done by then."""
         try:
-            self._work.wait(DRIVE_SECONDS)
+            self._work.wait(DRIVE_NANOSECONDS / 1e9)
         except Exception:  # that of the time, or the operation's own, of which wait() tells
             pass
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
 #include <span>
 #include <string>
@@ -158,6 +159,31 @@ TEST(InHostPlane, TensorsOnTheBoardAreSummedWhereTheyLie) {
     Planes planes({.leaders = {0, 0, 0}});
     run_in_turn(planes, sums(planes, 30000, memory), 1);
     EXPECT_EQ(slots_hold_numbers(planes), memory == Case::Memory::kInPlace);
+  }
+}
+
+TEST(InHostPlane, BlocksOnTheBoardAreReadWhereTheyLie) {
+  const std::vector<std::function<void(Cases&, Case::Memory)>> operations = {
+      [](Cases& cases, Case::Memory memory) {
+        cases.allgather(base::DType::kF32, {30000, 20000, 10000}, 1, memory);
+      },
+      [](Cases& cases, Case::Memory memory) {
+        cases.reduce_scatter({}, 60000, {30000, 0, 30000}, memory);
+      }};
+  for (const auto& operation : operations) {
+    for (const bool on_board : {true, false}) {
+      Planes planes({.leaders = {0, 0, 0}});
+      run_in_turn(planes, lists_of(planes.settings(), [&](const Hosts& hosts, int rank) {
+                    Cases cases(hosts, rank);
+                    const bool makes_result = &operation == &operations.front();
+                    operation(cases, on_board       ? Case::Memory::kOnBoard
+                                     : makes_result ? Case::Memory::kResult
+                                                    : Case::Memory::kApart);
+                    return cases.take();
+                  }),
+                  1);
+      EXPECT_EQ(slots_hold_numbers(planes), !on_board);
+    }
   }
 }
 
