@@ -483,7 +483,8 @@ RONDE_API ronde_status ronde_engine_mark(ronde_engine* engine, int32_t mark, con
 
 /* ---- memory on the board ----
  * Memory that the ranks of this host share. An allreduce in place of a tensor that lies in such
- * memory on every rank is done where it lies, without a copy; the result has the same bits. Nothing
+ * memory on every rank is done where it lies, without a copy; of a reduce-scatter and an allgather
+ * the inputs are read there, and the outputs may lie anywhere. The result has the same bits. Nothing
  * else differs from other memory, and ranks may mix the two.
  *
  * A buffer is engine memory: while a work on it is in flight the other ranks write into it, and
