@@ -22,6 +22,7 @@ class Picture {
     std::string_view extra;   // attributes
   };
   using Points = std::vector<std::pair<double, double>>;
+  using Lines = std::vector<std::array<double, 4>>;  // from x, y to x, y
 
   // With a white ground.
   Picture(double width, double height)
@@ -52,6 +53,20 @@ class Picture {
   }
   void line(double x1, double y1, double x2, double y2, const std::string& stroke) {
     shape("line", attributes({{"x1", x1}, {"y1", y1}, {"x2", x2}, {"y2", y2}}), stroke);
+  }
+  // Many of one look, as one shape.
+  void lines(const Lines& all, const std::string& stroke) {
+    std::string path;
+    for (const auto& [x1, y1, x2, y2] : all) {
+      path += "M" + number(x1) + "," + number(y1) + "L" + number(x2) + "," + number(y2);
+    }
+    shape("path", " d=\"" + path + "\"", stroke);
+  }
+  void dots(const Points& points, double radius, std::string_view colour) {
+    Lines all;  // of no length, with round ends
+    for (const auto& [x, y] : points) all.push_back({x, y, x, y});
+    lines(all, "stroke=\"" + std::string(colour) + "\" stroke-width=\"" + number(2 * radius) +
+                   "\" stroke-linecap=\"round\"");
   }
   void rectangle(double x, double y, double width, double height, const std::string& paint) {
     shape("rect", attributes({{"x", x}, {"y", y}, {"width", width}, {"height", height}}), paint);

@@ -121,9 +121,10 @@ Axis size_axis(const std::vector<const Summary*>& rows) {
 void write_size_axis(Picture& picture, const Axis& axis, const std::set<std::uint64_t>& sizes) {
   const std::size_t step = (sizes.size() + kMostLabels - 1) / kMostLabels;
   std::size_t left = sizes.size();
+  Picture::Lines grid;
   for (const std::uint64_t size : sizes) {
     const double x = axis.at(static_cast<double>(size));
-    picture.line(x, 0, x, kPanelHeight, "stroke=\"#e4e4e4\"");
+    grid.push_back({x, 0, x, kPanelHeight});
     if (--left % step != 0) continue;
     const std::string label = size_label(static_cast<double>(size));
     // A label in the middle below its line, but never beyond the panel.
@@ -138,6 +139,7 @@ void write_size_axis(Picture& picture, const Axis& axis, const std::set<std::uin
                   "font-size=\"12\""},
                  label);
   }
+  picture.lines(grid, "stroke=\"#e4e4e4\"");
   picture.text({kPanelWidth / 2, kPanelHeight + 40, "middle", "font-size=\"13\""},
                "size of the vector");
 }
@@ -146,17 +148,21 @@ void write_value_axis(Picture& picture, const Axis& axis, std::string_view unit)
   const int first = static_cast<int>(std::floor(std::log10(axis.least)));
   const int last = static_cast<int>(std::ceil(std::log10(axis.most)));
   const bool labels_between = last - first <= 3;
+  Picture::Lines powers;
+  Picture::Lines between;
   for (int power = first; power <= last; ++power) {
     for (const double part : {1.0, 2.0, 5.0}) {
       const double value = part * std::pow(10.0, power);
       if (value < axis.least || value > axis.most) continue;
       const double y = kPanelHeight - axis.at(value);
-      picture.line(0, y, kPanelWidth, y, part == 1.0 ? "stroke=\"#d0d0d0\"" : "stroke=\"#efefef\"");
+      (part == 1.0 ? powers : between).push_back({0, y, kPanelWidth, y});
       if (part == 1.0 || labels_between) {
         picture.text({-8, y + 4, "end", "font-size=\"12\""}, number_text(value, 6));
       }
     }
   }
+  picture.lines(powers, "stroke=\"#d0d0d0\"");
+  picture.lines(between, "stroke=\"#efefef\"");
   picture.text({-kPanelHeight / 2, -56, "middle", "font-size=\"13\" transform=\"rotate(-90)\""},
                unit);
 }
@@ -174,24 +180,21 @@ using ValuesOf = std::function<Values(const Summary&)>;
 // worst.
 void write_curve(Picture& picture, const std::vector<const Summary*>& rows, const Style& style,
                  const Axis& sizes, const Axis& values, const ValuesOf& values_of) {
-  const std::string bar =
-      "stroke=\"" + std::string(style.colour) + "\" stroke-width=\"1\" opacity=\"0.7\"";
   Picture::Points points;
-  std::vector<Values> shown;
+  Picture::Lines ranges;
   for (const Summary* row : rows) {
     if (row->contender != style.contender) continue;
-    shown.push_back(values_of(*row));
-    points.emplace_back(sizes.at(static_cast<double>(row->key.bytes)),
-                        kPanelHeight - values.at(shown.back().median));
+    const Values shown = values_of(*row);
+    const double x = sizes.at(static_cast<double>(row->key.bytes));
+    points.emplace_back(x, kPanelHeight - values.at(shown.median));
+    ranges.push_back(
+        {x, kPanelHeight - values.at(shown.best), x, kPanelHeight - values.at(shown.worst)});
   }
   if (points.empty()) return;
   picture.curve(points, stroke_of(style));
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    const auto [x, y] = points[i];
-    picture.line(x, kPanelHeight - values.at(shown[i].best), x,
-                 kPanelHeight - values.at(shown[i].worst), bar);
-    picture.circle(x, y, style.width, fill_of(style));
-  }
+  picture.lines(ranges,
+                "stroke=\"" + std::string(style.colour) + "\" stroke-width=\"1\" opacity=\"0.7\"");
+  picture.dots(points, style.width, style.colour);
 }
 
 struct Panel {
@@ -240,8 +243,9 @@ std::vector<Panel> panels_of(const std::vector<const Summary*>& rows) {
   });
   if (others) {
     panels.push_back(
-        {"Time / Ronde's time", "ratio; above 1 Ronde is faster",
-         [](const Summary& row) { return Values{row.ratio, row.ratio_max, row.ratio_min}; }});
+        {"Time / Ronde's time", "ratio; above 1 Ronde is faster", [](const Summary& row) {
+           return Values{row.ratio, row.ratio_max, row.ratio_min};
+         }});
   }
   return panels;
 }
