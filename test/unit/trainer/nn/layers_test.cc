@@ -15,21 +15,10 @@
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/losses.h"
 #include "bindings/trainer/tensor/operations.h"
-#include "test/unit/trainer/tensor/gradients.h"
+#include "test/unit/trainer/tensor/numbers.h"
 
 namespace ronde::trainer {
 namespace {
-
-using testing::ElementsAre;
-
-TEST(Linear, ComputesInputTimesWeightPlusBias) {
-  Linear layer("fc", 2, 2, Initialization::kHe, 1);
-  std::ranges::copy(std::array{1.F, 2.F, 3.F, 4.F}, layer.parameters()[0]->value().begin());
-  std::ranges::copy(std::array{10.F, 20.F}, layer.parameters()[1]->value().begin());
-  Tape tape;
-  const Tensor output = layer(tape.constant({1, 2}, std::array{5.F, 6.F}));
-  EXPECT_THAT(output.values(), ElementsAre(5 + 18 + 10, 10 + 24 + 20));
-}
 
 TEST(Linear, WeightsDependOnSeedAndNameAndStayInBounds) {
   const auto weights = [](const char* name, std::uint64_t seed, Initialization initialization) {

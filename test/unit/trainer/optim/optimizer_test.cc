@@ -7,14 +7,11 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <ronde/ronde.hpp>
-#include <span>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 

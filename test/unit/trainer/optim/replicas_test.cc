@@ -34,7 +34,6 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
-using testing::StartsWith;
 using Bits = std::vector<std::uint32_t>;
 
 void flip_a_bit(std::span<float> values, std::size_t at = 1) {
@@ -122,7 +121,7 @@ TEST(Replicas, OneBitThatDiffersIsFoundInItsStep) {
     });
   };
   EXPECT_THAT(run_with([](Job& job) { return job.toy.weight.value(); }),
-              Each(AllOf(StartsWith("the ranks differ after step 3: toy/weight is "),
+              Each(AllOf(testing::StartsWith("the ranks differ after step 3: toy/weight is "),
                          HasSubstr(" on ranks 0, 2 and "), HasSubstr(" on rank 1: "))));
   EXPECT_THAT(run_with([](Job& job) { return std::span(job.sums); }),
               Each(AllOf(HasSubstr("after step 3: norm/mean is "), HasSubstr("on ranks 0, 2"))));
@@ -202,11 +201,19 @@ std::vector<std::string> run_shares(const std::function<Samples(int)>& share, st
 TEST(Samples, ThatSeveralRanksTakeAreCountedInTheFirstStep) {
   const auto half = [](int rank) { return Samples{0, 6}.part(static_cast<std::size_t>(rank), 2); };
   EXPECT_THAT(run_shares(half, 6), Each("none"));
-  EXPECT_THAT(run_shares([](int) { return Samples{0, 6}; }, 6),
+  EXPECT_THAT(run_shares(
+                  [](int) {
+                    return Samples{0, 6};
+                  },
+                  6),
               Each(AllOf(HasSubstr("the 2 ranks have taken 12 samples together"),
                          HasSubstr("6 of 6 on ranks 0, 1"), HasSubstr("shard(rank, ranks)"))));
   EXPECT_THAT(run_shares(half, 12), Each(HasSubstr("taken 6 samples"))) << "some are nobody's";
-  EXPECT_THAT(run_shares([](int rank) { return rank == 0 ? Samples{0, 6} : Samples{}; }, 6),
+  EXPECT_THAT(run_shares(
+                  [](int rank) {
+                    return rank == 0 ? Samples{0, 6} : Samples{};
+                  },
+                  6),
               Each("none"));
 }
 

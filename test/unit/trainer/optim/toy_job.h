@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <ronde/ronde.hpp>
 #include <span>
 #include <vector>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bindings/trainer/tensor/kernels.h"
-#include "test/unit/trainer/tensor/gradients.h"
+#include "test/unit/trainer/tensor/numbers.h"
 
 namespace ronde::trainer {
 namespace {

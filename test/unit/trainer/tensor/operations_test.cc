@@ -1,81 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that need no kernels: their results, their gradients, what they refuse.
+// Operations that need no kernels: what dropout draws, and what is refused. Results and gradients
+// are compared with PyTorch's (test/python/core).
 #include "bindings/trainer/tensor/operations.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <string>
 
-#include "bindings/trainer/tensor/errors.h"
-#include "test/unit/trainer/tensor/gradients.h"
+#include "test/unit/trainer/tensor/numbers.h"
 
 namespace ronde::trainer {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-Given given(Shape shape, std::uint64_t seed) {
-  std::vector<float> values = numbers(shape, seed);
-  return {std::move(shape), std::move(values)};
-}
-
-TEST(Elementwise, ComputesAndRepeatsTheSecond) {
-  Tape tape;
-  const Tensor a = tape.constant({2, 3}, std::array{1.F, 2.F, 3.F, 4.F, 5.F, 6.F});
-  const Tensor row = tape.constant({3}, std::array{10.F, 20.F, 30.F});
-  const Tensor one = tape.constant({}, std::array{2.F});
-  EXPECT_THAT((a + row).values(), ElementsAre(11, 22, 33, 14, 25, 36));
-  EXPECT_THAT((a - row).values(), ElementsAre(-9, -18, -27, -6, -15, -24));
-  EXPECT_THAT((a * one).values(), ElementsAre(2, 4, 6, 8, 10, 12));
-  EXPECT_THAT((a * 3.0F).values(), ElementsAre(3, 6, 9, 12, 15, 18));
-  EXPECT_NEAR(sigmoid(one).item(), 0.8807970, 1e-6);
-}
-
-TEST(Elementwise, Gradients) {
-  const auto add = [](std::span<const Tensor> x) { return x[0] + x[1]; };
-  const auto subtract = [](std::span<const Tensor> x) { return x[0] - x[1]; };
-  const auto multiply = [](std::span<const Tensor> x) { return x[0] * x[1]; };
-  for (const Shape& second : {Shape{3, 4}, Shape{4}, Shape{}}) {
-    expect_gradients({given({3, 4}, 1), given(second, 2)}, add);
-    expect_gradients({given({3, 4}, 3), given(second, 4)}, subtract);
-    expect_gradients({given({3, 4}, 5), given(second, 6)}, multiply);
-  }
-  expect_gradients({given({5}, 7)}, [](std::span<const Tensor> x) { return sigmoid(x[0]); });
-  expect_gradients({given({5}, 8)}, [](std::span<const Tensor> x) { return x[0] * -2.5F; });
-  // The same tensor twice: its gradient is the sum over its uses.
-  expect_gradients({given({5}, 9)}, [](std::span<const Tensor> x) { return x[0] * x[0] + x[0]; });
-}
-
-TEST(Shaping, Gradients) {
-  expect_gradients({given({2, 6}, 1)},
-                   [](std::span<const Tensor> x) { return reshape(x[0], {3, 4}) * 2.0F; });
-  expect_gradients({given({2, 3, 2}, 2)}, [](std::span<const Tensor> x) { return flatten(x[0]); });
-  for (const std::size_t axis : {0U, 1U, 2U}) {
-    const auto sums = [axis](std::span<const Tensor> x) { return sum(x[0], axis); };
-    const auto means = [axis](std::span<const Tensor> x) { return mean(x[0], axis); };
-    expect_gradients({given({2, 3, 4}, 3)}, sums);
-    expect_gradients({given({2, 3, 4}, 4)}, means);
-  }
-  expect_gradients({given({2, 3}, 5)}, [](std::span<const Tensor> x) { return mean(x[0]); });
-  expect_gradients({given({2, 3}, 6)}, [](std::span<const Tensor> x) { return sum(x[0]); });
-  expect_gradients({given({2, 1, 3}, 7), given({2, 2, 3}, 8)},
-                   [](std::span<const Tensor> x) { return concat(x, 1); });
-}
-
-TEST(Shaping, Computes) {
-  Tape tape;
-  const Tensor a = tape.constant({2, 3}, std::array{1.F, 2.F, 3.F, 4.F, 5.F, 6.F});
-  const Tensor b = tape.constant({2, 1}, std::array{7.F, 8.F});
-  EXPECT_THAT(concat(std::array{a, b}, 1).values(), ElementsAre(1, 2, 3, 7, 4, 5, 6, 8));
-  EXPECT_THAT(sum(a, 0).values(), ElementsAre(5, 7, 9));
-  EXPECT_THAT(mean(a, 1).values(), ElementsAre(2, 5));
-  EXPECT_EQ(sum(a).item(), 21);
-  EXPECT_EQ(mean(a).item(), 3.5F);
-  EXPECT_THAT(reshape(a, {6}).shape(), ElementsAre(6));
-}
 
 TEST(Shaping, OfNoSamplesIsZero) {
   Tape tape;
@@ -149,10 +88,7 @@ TEST(Dropout, NeedsToKnowTheEpoch) {
               HasSubstr("dropout of drop1: each pass would drop the same: give an epoch"));
 }
 
-TEST(Dropout, HasGradientsAndRestsInEvaluation) {
-  const std::vector<std::uint32_t> samples{4, 5};
-  const auto drop = [](std::span<const Tensor> x) { return dropout(x[0], 0.5, "layer"); };
-  expect_gradients({given({2, 8}, 1)}, drop, {.seed = 3, .epoch = 0, .samples = samples});
+TEST(Dropout, RestsInEvaluation) {
   Tape tape;
   tape.begin({.training = false, .samples = {}});
   const Tensor x = tape.constant({2}, std::array{1.F, 2.F});
@@ -167,7 +103,9 @@ TEST(Operations, RefuseWhatDoesNotFit) {
               HasSubstr("add: 2 x 3 does not fit fc1/weight (4 x 2)"));
   EXPECT_THAT(refusal([&] { (void)reshape(a, {4}); }), HasSubstr("2 x 3 has no 4 elements"));
   EXPECT_THAT(refusal([&] { (void)sum(a, 2); }), HasSubstr("has no side 2"));
-  EXPECT_THAT(refusal([&] { (void)concat(std::array{a, tape.use(weight)}, 0); }),
+  EXPECT_THAT(refusal([&] {
+                (void)concat(std::array{a, tape.use(weight)}, 0);
+              }),
               HasSubstr("fc1/weight (4 x 2)"));
   EXPECT_THAT(refusal([&] { (void)dropout(a, 1.0, "d"); }), HasSubstr("from 0 to below 1"));
   EXPECT_THAT(refusal([&] { (void)dropout(a, 0.5, "d"); }), HasSubstr("for 0 samples"));

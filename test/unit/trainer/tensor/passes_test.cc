@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "bindings/trainer/nn/batch_norm.h"

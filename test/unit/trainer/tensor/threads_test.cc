@@ -13,7 +13,7 @@
 
 #include "bindings/trainer/tensor/operations.h"
 #include "bindings/trainer/tensor/tape.h"
-#include "test/unit/trainer/tensor/gradients.h"
+#include "test/unit/trainer/tensor/numbers.h"
 
 extern "C" void omp_set_num_threads(int threads);
 extern "C" int omp_get_max_threads();
