@@ -240,17 +240,10 @@ def refused(done, code, *parts):
 
 
 def check_flags(perf):
+    # Every mistake has its text in unit.perf.options; that it is one line, and exit code 2, is seen here.
     cases = [
-        (["-b", "-1"], "--minbytes"), (["-e", "64X"], "--maxbytes 64X"), (["-f", "0"], "--stepfactor 0"),
-        (["-n", "many"], "--iters many"), (["-d", "float16"], "one of: all int8"),
-        (["-o", "mean"], "one of: all sum"), (["-d", "float", "-o", "bxor"], "not defined"),
-        (["--against", "gloo"], "mpi, mpi-best, memcpy, floor and line"), (["--model", "alexnet"], "resnet50"),
-        (["--operation", "gossip"], "allreduce"), (["--baseline", "x"], "--against"),
-        (["--json", "/proc/nonexistent/x"], "/proc/nonexistent/x"), (["--no-such-flag"], "--help"),
-        (["--root", "5"], "from 0 to"), (["positional"], "--help"),
-        (["-e", "0", "-b", "0"], "nothing to measure"), (["--csv", "x", "--json", "x"], "both write x"),
-        (["--operation", "allgather", "--place", "in"], "--place out"),
-        (["--svg", "x.svg", "-d", "all"], "one --datatype"),
+        (["-b", "-1"], "--minbytes"), (["--json", "/proc/nonexistent/x"], "/proc/nonexistent/x"),
+        (["--no-such-flag"], "--help"), (["--root", "5"], "from 0 to"),
     ]
     for ranks in (1, 2):
         done = perf.run("--version", ranks=ranks)
