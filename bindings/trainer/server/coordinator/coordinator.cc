@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -290,7 +291,7 @@ void Coordinator::join() {
   if (failed) throw TrainerError("a step failed: " + *failed);
 }
 
-Value Coordinator::fetch(Scheduled scheduled) {
+Message Coordinator::result_of(Scheduled scheduled) {
   const double start = steady_seconds();
   while (!inside_->state.is_done(scheduled.number)) {
     if (const auto& failed = inside_->state.setup_failure()) {
@@ -299,22 +300,35 @@ Value Coordinator::fetch(Scheduled scheduled) {
     progress(0.1);
     require_news(start);
   }
-  const Message result = inside_->state.take(scheduled.number);
+  Message result = inside_->state.take(scheduled.number);
   if (result.kind == Kind::kFailed) throw TrainerError("a step failed: " + result.text);
+  return result;
+}
+
+Value Coordinator::fetch(Scheduled scheduled) {
+  const Message result = result_of(scheduled);
   return {result.text, result.floats.whole()};
 }
 
 std::vector<Value> Coordinator::per_worker(const std::string& step, const Value& argument) {
-  std::vector<Scheduled> scheduled;
-  scheduled.reserve(inside_->workers);
-  for (std::uint32_t i = 0; i < inside_->workers; ++i) {
-    scheduled.push_back(schedule_on(step, argument, i));
+  CoordinatorState& state = inside_->state;
+  std::map<std::uint32_t, Message> results;
+  // A worker that is started again while others still run the step has lost what it had made.
+  for (bool all = false; !all;) {
+    std::map<std::uint32_t, Scheduled> scheduled;
+    for (std::uint32_t i = 0; i < inside_->workers; ++i) {
+      const auto found = results.find(i);
+      if (found != results.end() && state.is_current(found->second)) continue;
+      scheduled[i] = schedule_on(step, argument, i);
+    }
+    for (const auto& [worker, one] : scheduled) results[worker] = result_of(one);
+    all = scheduled.empty();
   }
-  std::vector<Value> results;
-  results.reserve(scheduled.size());
-  for (const Scheduled& one : scheduled) results.push_back(fetch(one));
-  inside_->state.add_setup(step + "\n" + argument.text, Floats::of(argument.numbers));
-  return results;
+  state.add_setup(step + "\n" + argument.text, Floats::of(argument.numbers));
+  std::vector<Value> values;
+  values.reserve(results.size());
+  for (const auto& [worker, one] : results) values.push_back({one.text, one.floats.whole()});
+  return values;
 }
 
 std::uint64_t Coordinator::retried() const { return inside_->state.retried(); }

@@ -102,6 +102,7 @@ class Coordinator {
                         std::optional<std::uint32_t> worker, bool must = true);
   void progress(double seconds);
   void require_news(double since) const;
+  Message result_of(Scheduled scheduled);
 
   std::unique_ptr<Inside> inside_;
 };

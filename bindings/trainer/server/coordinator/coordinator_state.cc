@@ -16,10 +16,14 @@ std::uint64_t CoordinatorState::schedule(std::string text, Floats floats,
 void CoordinatorState::give(double now, std::uint32_t worker, Messages& out) {
   Worker& to = workers_[worker];
   if (!to.task) {
-    const auto next = std::ranges::find_if(waiting_, [this, worker](const Task& task) {
-      if (workers_[worker].unfit && !task.is_setup) return false;
-      return !task.only || *task.only == worker || (!task.must && workers_[*task.only].lost);
-    });
+    // Its setups first, wherever tasks of lost workers have been put.
+    auto next = std::ranges::find_if(
+        waiting_, [worker](const Task& task) { return task.is_setup && task.only == worker; });
+    if (next == waiting_.end() && !to.unfit) {
+      next = std::ranges::find_if(waiting_, [this, worker](const Task& task) {
+        return !task.only || *task.only == worker || (!task.must && workers_[*task.only].lost);
+      });
+    }
     if (next == waiting_.end()) return;
     to.task = std::move(*next);
     waiting_.erase(next);
@@ -51,6 +55,10 @@ Messages CoordinatorState::on_message(double now, const Message& message) {
     if (worker.incarnation != 0) worker.before.insert(worker.incarnation);
     worker.unfit = false;
     lose(worker);
+    // What its earlier start has still not run it gets anew, in order.
+    std::erase_if(waiting_, [&message](const Task& task) {
+      return task.is_setup && task.only == message.from.index;
+    });
     for (auto setup = setups_.rbegin(); worker.incarnation != 0 && setup != setups_.rend();
          ++setup) {
       Task task = *setup;

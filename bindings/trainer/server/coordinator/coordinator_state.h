@@ -38,6 +38,10 @@ class CoordinatorState {
     for (Worker& worker : workers_) worker.heard += seconds;
   }
 
+  // Whether the start of the worker that this result comes from is its last one.
+  [[nodiscard]] bool is_current(const Message& result) const {
+    return workers_.at(result.from.index).incarnation == result.from.incarnation;
+  }
   [[nodiscard]] bool is_done(std::uint64_t task) const { return results_.contains(task); }
   // The result (kResult or kFailed) of a task that is done; it is then forgotten.
   Message take(std::uint64_t task);

@@ -62,6 +62,33 @@ TEST(ServerCoordinatorState, AWorkerWhoseSetupFailsGetsNothing) {
   EXPECT_EQ(given[0].sequence, step);
 }
 
+// Whatever is put before what waits meanwhile, and whatever an earlier start has left.
+TEST(ServerCoordinatorState, AWorkerThatIsStartedAgainRunsEachSetupOnceBeforeAllElse) {
+  CoordinatorState state(2, 5.0);
+  state.add_setup("first", {});
+  state.add_setup("second", {});
+  const auto say = [&](double now, std::uint32_t worker, std::uint64_t start, std::uint64_t done) {
+    Message message;
+    message.kind = done == 0 ? Kind::kBeatBack : Kind::kResult;
+    message.from = {Role::kWorker, worker, start};
+    message.sequence = done;
+    return state.on_message(now, message);
+  };
+  (void)state.schedule("step");
+  ASSERT_THAT(say(0.0, 1, 9, 0), testing::SizeIs(1));  // worker 1 runs the step
+  ASSERT_THAT(say(0.0, 0, 6, 0), testing::IsEmpty());
+  ASSERT_THAT(say(5.9, 0, 7, 0), testing::SizeIs(1));
+  std::string given;
+  Messages next = say(5.9, 0, 8, 0);  // worker 0 is started once more in its first setup
+  for (double now = 6.0; !next.empty(); now += 0.1) {
+    given += (given.empty() ? "" : " ") + next[0].text;
+    (void)state.on_tick(now);  // worker 1 is lost by now, and its step waits
+    next = say(now, 0, 8, next[0].sequence);
+  }
+  EXPECT_EQ(given, "first second step");
+  EXPECT_TRUE(state.all_done());
+}
+
 TEST(ServerCoordinatorState, ATaskOfOneWorkerGoesToAnotherWhereThatOneIsLost) {
   CoordinatorState state(2, 5.0, 60.0);
   const auto give = [&](std::uint32_t worker, double now) {

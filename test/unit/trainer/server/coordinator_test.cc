@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <string>
 #include <thread>
@@ -126,6 +127,35 @@ TEST(Coordinator, AWorkerThatIsStartedAgainGetsItsDataFirstAndThenTheLostStep) {
   });
   EXPECT_THAT(coordinator.fetch(lost).numbers, testing::ElementsAre(7.0F));
   EXPECT_EQ(coordinator.retried(), 1U);
+}
+
+// It ends once it has made its own.
+TEST(Coordinator, AWorkerThatIsStartedAgainWhileOthersMakeTheirDataMakesItAgain) {
+  Job job(0, 2);
+  const pid_t first = ::fork();
+  if (first == 0) {
+    run_steps(job.tasks_of_worker(0), {{"data", [](const Value& value) { return value; }}},
+              [] { (void)::raise(SIGKILL); });
+    ::_exit(1);
+  }
+  std::atomic<bool> is_there_again = false;
+  const std::jthread slow([&] {
+    const auto make = [&](const Value& value) {
+      is_there_again.wait(false);
+      return value;
+    };
+    run_steps(job.tasks_of_worker(1), {{"data", make}});
+  });
+  const std::jthread again([&] {
+    (void)::waitpid(first, nullptr, 0);
+    job.start(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the chief hears of it
+    is_there_again = true;
+    is_there_again.notify_all();
+  });
+  Coordinator coordinator(job.tasks(), kDeadline, kDeadline);
+  (void)coordinator.per_worker("data", {"", {7.0F}});
+  EXPECT_THAT(coordinator.run_on(0, "who").numbers, testing::ElementsAre(7.0F));
 }
 
 }  // namespace
