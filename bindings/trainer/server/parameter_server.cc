@@ -132,39 +132,24 @@ VariableSpecs ParameterServer::specs_of(std::uint32_t group) const {
 // From the chief's values; for a server that was started again, from the last checkpoint.
 Message ParameterServer::create(std::uint32_t group) {
   VariableSpecs specs = specs_of(group);
+  specs.whole = restored_;
+  specs.steps = restored_ ? mirror_->steps() : versions_[group];
+  std::vector<float> floats;
   if (global_step_ > first_step_) {
-    restored_ = saved_ != nullptr;
-    for (const TableSpec& table : options_.tables) {
-      if (!table.grows) continue;
-      throw TrainerError("ps " + std::to_string(group) + " was started again, and the rows of " +
-                             table.name +
-                             " are lost, which no checkpoint has: use a standby "
-                             "(--standby on), which takes over",
-                         kExitConfiguration);
-    }
+    restored_ = specs.whole = saved_ != nullptr;
+    require_rows(group);
     if (restored_) {
-      const Checkpoint last = read_checkpoint(disk(), saved_());
-      copy_tensors(last.tensors, tensors_, "the last checkpoint");
-      mirror_->set_steps(last.state.optimizer_steps);
-      options_.say("ps " + std::to_string(group) + " goes on from the checkpoint of step " +
-                   std::to_string(last.state.global_step) + ": its later updates are lost");
+      floats = saved_state_of(group, specs);
     } else {
+      specs.steps = versions_[group];
       options_.say("ps " + std::to_string(group) +
                    " goes on with the values that the chief has, of step " +
                    std::to_string(versions_[group]) + ", without moments: there is no checkpoint");
     }
+  } else if (restored_) {
+    floats = numbers_of(state_of(group, tensors_));
   }
-  specs.whole = restored_;
-  specs.steps = restored_ ? mirror_->steps() : versions_[group];
-  std::vector<float> floats;
-  if (restored_) {
-    for (const Blocks& one : state_of(group)) {
-      for (std::size_t i = 0; i < one.count; ++i) {
-        const float* const from = one.first + i * one.step;
-        floats.insert(floats.end(), from, from + one.size);
-      }
-    }
-  } else {
+  if (!restored_) {
     for (const Piece& piece : pieces_) {
       if (piece.server != group) continue;
       const auto from = value_of(piece);
@@ -174,6 +159,36 @@ Message ParameterServer::create(std::uint32_t group) {
   Message message = make_message(Kind::kCreate, group, specs.text());
   message.floats = Floats::of(std::move(floats));
   return message;
+}
+
+// The chief has no rows but those of a checkpoint: a table would begin anew beside what is learned.
+void ParameterServer::require_rows(std::uint32_t group) const {
+  for (const TableSpec& table : options_.tables) {
+    if (!table.grows && restored_) continue;
+    throw TrainerError("ps " + std::to_string(group) + " was started again, and the rows of " +
+                           table.name + " are lost, " +
+                           (table.grows ? "which no checkpoint has"
+                                        : "of which there is no "
+                                          "checkpoint") +
+                           ": use a standby (--standby on), which takes over",
+                       kExitConfiguration);
+  }
+}
+
+// The tensors here stay as they are: this comes in the middle of a pull, or of a fetch of all that
+// is saved, and other groups have answered already.
+std::vector<float> ParameterServer::saved_state_of(std::uint32_t group, VariableSpecs& specs) {
+  const Checkpoint last = read_checkpoint(disk(), saved_());
+  std::vector<std::vector<float>> memory;
+  std::vector<StateTensor> tensors = tensors_;
+  for (StateTensor& one : tensors) {
+    one.values = memory.emplace_back(one.values.begin(), one.values.end());
+  }
+  copy_tensors(last.tensors, tensors, "the last checkpoint");
+  specs.steps = last.state.optimizer_steps;
+  options_.say("ps " + std::to_string(group) + " goes on from the checkpoint of step " +
+               std::to_string(last.state.global_step) + ": its later updates are lost");
+  return numbers_of(state_of(group, tensors));
 }
 
 std::vector<std::int64_t> ParameterServer::ids_of(std::uint32_t group,

@@ -151,7 +151,12 @@ class ParameterServer {
   [[nodiscard]] ClientOptions client_options();
   [[nodiscard]] std::string training() const;
   [[nodiscard]] VariableSpecs specs_of(std::uint32_t group) const;
-  [[nodiscard]] std::vector<Blocks> state_of(std::uint32_t group);
+  // Those of the group in these, which are as `tensors_`.
+  [[nodiscard]] std::vector<Blocks> state_of(std::uint32_t group,
+                                             const std::vector<StateTensor>& tensors) const;
+  [[nodiscard]] static std::vector<float> numbers_of(const std::vector<Blocks>& blocks);
+  [[nodiscard]] std::vector<float> saved_state_of(std::uint32_t group, VariableSpecs& specs);
+  void require_rows(std::uint32_t group) const;
   void compare_servers();
   [[nodiscard]] Message create(std::uint32_t group);
   [[nodiscard]] double norm_of_round();

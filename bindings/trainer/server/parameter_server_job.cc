@@ -114,16 +114,17 @@ void ParameterServer::restored(std::uint64_t step) {
 }
 
 // In the order of Variables::state().
-std::vector<ParameterServer::Blocks> ParameterServer::state_of(std::uint32_t group) {
+std::vector<ParameterServer::Blocks> ParameterServer::state_of(
+    std::uint32_t group, const std::vector<StateTensor>& tensors) const {
   const std::size_t parameters = parameters_.size();
   const std::size_t values = parameters + options_.statistics.size() + tables_.size();
   const std::size_t learned = parameters + tables_.size();  // each has moments of each kind
-  const std::size_t kinds = learned == 0 ? 0 : (tensors_.size() - values) / learned;
+  const std::size_t kinds = learned == 0 ? 0 : (tensors.size() - values) / learned;
   std::vector<Blocks> blocks;
   const auto add_dense = [&](std::size_t first, std::size_t variables) {
     for (const Piece& piece : pieces_) {
       if (piece.server != group || piece.variable >= variables) continue;
-      const StateTensor& tensor = tensors_[first + piece.variable];
+      const StateTensor& tensor = tensors[first + piece.variable];
       blocks.push_back({tensor.values.data() + piece.first, piece.size, 0, 1});
     }
   };
@@ -133,14 +134,25 @@ std::vector<ParameterServer::Blocks> ParameterServer::state_of(std::uint32_t gro
                       rows_on(tensor.shape[0], group, servers_)});
   };
   add_dense(0, values);
-  for (std::size_t i = 0; i < tables_.size(); ++i) add_table(tensors_[values - tables_.size() + i]);
+  for (std::size_t i = 0; i < tables_.size(); ++i) add_table(tensors[values - tables_.size() + i]);
   for (std::size_t kind = 0; kind < kinds; ++kind) add_dense(values + kind * learned, parameters);
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     for (std::size_t kind = 0; kind < kinds; ++kind) {
-      add_table(tensors_[values + kind * learned + parameters + i]);
+      add_table(tensors[values + kind * learned + parameters + i]);
     }
   }
   return blocks;
+}
+
+std::vector<float> ParameterServer::numbers_of(const std::vector<Blocks>& blocks) {
+  std::vector<float> numbers;
+  for (const Blocks& one : blocks) {
+    for (std::size_t i = 0; i < one.count; ++i) {
+      const float* const from = one.first + i * one.step;
+      numbers.insert(numbers.end(), from, from + one.size);
+    }
+  }
+  return numbers;
 }
 
 void ParameterServer::state() {
@@ -149,7 +161,7 @@ void ParameterServer::state() {
     versions_[group] = answer.version;
     if (group == 0) global_step_ = answer.version;
     FloatReader from(answer.floats);
-    for (const Blocks& one : state_of(group)) {
+    for (const Blocks& one : state_of(group, tensors_)) {
       for (std::size_t i = 0; i < one.count && from.left() >= one.size; ++i) {
         from.read({one.first + i * one.step, one.size});
       }

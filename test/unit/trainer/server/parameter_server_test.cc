@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "bindings/trainer/fit/replica.h"
+#include "bindings/trainer/keep/checkpoint.h"
 #include "bindings/trainer/server/message_socket.h"
 #include "test/unit/trainer/error_of.h"
+#include "test/unit/trainer/temporary_folder.h"
 
 namespace ronde::trainer::server {
 namespace {
@@ -107,6 +109,64 @@ TEST(ParameterServerTask, AGroupDoesNotBeginAnewBesideOthers) {
                                    "belong together: there is no checkpoint, so end all tasks and "
                                    "begin anew"));
   }
+}
+
+// Its state is asked for in the middle of a fetch of all that is saved.
+TEST(ParameterServerTask, AServerThatBeginsAnewFromACheckpointTakesNothingFromOthers) {
+  const Tasks tasks = tasks_of_test(2);
+  const Server first(tasks, 0);
+  auto second = std::make_unique<Server>(tasks, 1);
+  Parameter v("v", {1});
+  Parameter w("w", {1});
+  const RuleOptions momentum{.momentum = 0.5};
+  UpdateRule mirror(momentum, {&v, &w});
+  ParameterServer task(tasks, {&v, &w},
+                       {.optimizer = momentum, .mirror = &mirror, .say = [](auto&) {}});
+  fill_gradient(v, -1.0F);
+  fill_gradient(w, -1.0F);
+  const TemporaryFolder folder;
+  std::vector<float> saved;
+  for (int i = 0; i < 4; ++i) {
+    task.pull();
+    ASSERT_TRUE(task.push(1.0, 1.0));
+    if (i != 1) continue;
+    task.state();
+    std::vector<StateTensor> tensors{{"v", {1}, v.value()}, {"w", {1}, w.value()}};
+    for (const StateTensor& one : mirror.state()) tensors.push_back(one);
+    for (const StateTensor& one : tensors) saved.push_back(one.values[0]);
+    CheckpointState progress;
+    progress.global_step = progress.optimizer_steps = 2;
+    write_checkpoint(disk(), folder.path() + "/step", progress, to_safetensors(tensors));
+    task.set_saved([&] { return folder.path() + "/step"; });
+  }
+  task.state();
+  const float of_first = v.value()[0];
+  ASSERT_GT(of_first, saved[0]);
+  second.reset();
+  second = std::make_unique<Server>(tasks, 1);
+  task.state();
+  EXPECT_EQ(v.value()[0], of_first);
+  EXPECT_EQ(w.value()[0], saved[1]);
+  EXPECT_EQ(mirror.state()[1].values[0], saved[3]);
+}
+
+TEST(ParameterServerTask, RowsDoNotBeginAnewInSilence) {
+  const Tasks tasks = tasks_of_test(1);
+  auto server = std::make_unique<Server>(tasks, 0);
+  ParameterServer task(tasks, {},
+                       {.tables = {{.name = "t", .rows = 4, .width = 1}}, .say = [](auto&) {}});
+  std::vector<Rows> rows(1);
+  rows[0].ids = {1};
+  task.pull(rows);
+  rows[0].gradients = {-1.0F};
+  ASSERT_TRUE(task.push(1.0, 1.0, rows));
+  task.pull(rows);
+  ASSERT_EQ(task.global_step(), 1U);
+  server.reset();
+  server = std::make_unique<Server>(tasks, 0);
+  EXPECT_THAT(error_of([&] { task.pull(rows); }),
+              testing::HasSubstr("ps 0 was started again, and the rows of t are lost, of which "
+                                 "there is no checkpoint: use a standby"));
 }
 
 // One side does not wait for what the other one ignores.
