@@ -30,7 +30,9 @@ Predictions Model::predict(const Array& inputs, std::size_t batch) {
 // Processes with other arrays would each learn a part of their own ones.
 void Model::require_same(const Array& inputs, const std::vector<float>& answers) {
   if (strategy_.is_served()) {
-    learner().path().alike("arrays", std::to_string(hash_of(inputs.values) ^ hash_of(answers)));
+    // Each by itself: of an autoencoder both are the same.
+    learner().path().alike("inputs", std::to_string(hash_of(inputs.values)));
+    learner().path().alike("answers", std::to_string(hash_of(answers)));
   }
   if (strategy_.processes() == 1) return;
   const std::vector<std::uint64_t> mine{hash_of(inputs.values), hash_of(answers)};

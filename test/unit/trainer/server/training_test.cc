@@ -42,6 +42,22 @@ TEST(ServerTraining, ARoundThatIsFedIsThePartsOfOneBatch) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(hash_after(true, "sync"), own);
 }
 
+// Those of a network that is to give its inputs back, which are the answers, too.
+TEST(ServerTraining, TasksWithOtherArraysAreRefused) {
+  std::map<std::string, std::string> errors;
+  ServedJobOptions job{.errors = &errors};
+  job.tasks.servers.worker_timeout = 1.0;  // the chief goes on without the other one
+  (void)run_served(job, [](Strategy& strategy) {
+    Model model([] { return Linear("line", 1, 1, Initialization::kGlorot, 1); });
+    model.compile({.schedule = {.learning_rate = 0.05}}, regression_loss);
+    const Array mine{{2, 1}, {1.0F, strategy.is_chief() ? 2.0F : 3.0F}};
+    model.fit(mine, mine.values, 2, {.epochs = 2});
+    return std::string("done");
+  });
+  EXPECT_THAT(errors["worker 1"], testing::HasSubstr("and the variables of ps 0 are those of a "
+                                                     "training with inputs-"));
+}
+
 constexpr std::chrono::milliseconds kPause{2000};
 
 class PauseAfterTheLastStep final : public Callback {
