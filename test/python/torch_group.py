@@ -211,6 +211,14 @@ class Collectives(Ranks):
                        for rank in self.all)
         dist.all_reduce(mine)
         self.assert_is(mine.to_dense(), expected)
+        nothing = torch.sparse_coo_tensor(torch.zeros((1, 0), dtype=torch.int64), torch.zeros((0, 2)), (5, 2))
+        mine = nothing if self.rank == 0 else torch.sparse_coo_tensor([[1]], torch.ones((1, 2)), (5, 2))
+        dist.all_reduce(mine)
+        self.assertEqual(mine.to_dense()[:, 0].tolist(), [0.0, self.size - 1.0, 0.0, 0.0, 0.0])
+        if self.size > 1:  # what rank 1 has would lie within what rank 0 has
+            mine = torch.sparse_coo_tensor([[0, 3]], torch.ones(2), (5 + self.rank,))
+            with self.assertRaisesRegex(ronde.Error, r"rank 0 has a sparse tensor of shape \[5\], rank 1 one of \[6\]"):
+                dist.all_reduce(mine)
 
 
 class Works(Ranks):

@@ -16,7 +16,7 @@ from .._library import Error, InvalidArgument, Op, Status
 from .._objects import allgather_object, broadcast_bytes, broadcast_object
 from .._process_sets import ProcessSet, engine_of, global_process_set
 from ._autograd import TorchOperations
-from ._tensors import TorchArrays, require_dense
+from ._tensors import TorchArrays, gathered_places, places_of, require_dense
 
 operations = TorchOperations(TorchArrays())
 
@@ -174,14 +174,17 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: Op = O
                            process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
     """Averages or sums a sparse tensor over the ranks, by gathering what is not zero. Call what it returns to wait; the
     result is sparse, and not coalesced."""
-    size = engine_of(process_set).size
+    engine = engine_of(process_set)
+    size = engine.size
     if op not in (Op.AVERAGE, Op.SUM):
         raise NotImplementedError("sparse_allreduce_async() has Average and Sum alone")
-    indices = operations.allgather_async(tensor._indices().t(), name and f"{name}.indices", process_set)
+    places = operations.allgather_async(places_of(tensor, tensor._indices(), engine.rank), name and f"{name}.indices",
+                                        process_set)
     values = operations.allgather_async(tensor._values(), name and f"{name}.values", process_set)
 
     def wait() -> torch.Tensor:
         everything = values.wait() / size if op == Op.AVERAGE else values.wait()
-        return torch.sparse_coo_tensor(indices.wait().t(), everything, tensor.shape)
+        indices = gathered_places(places.wait(), tensor, name or "sparse allreduce")
+        return torch.sparse_coo_tensor(indices, everything, tensor.shape)
 
     return wait

@@ -20,7 +20,7 @@ from ._group_pairs import GroupPairs
 from ._group_tensors import (Landing, Received, assign_sparse, described, has_factor, joined, reduction_of,
                              require_alike, require_numbers)
 from ._group_work import GroupWork, Started
-from ._tensors import contiguous, is_plain, require_host
+from ._tensors import contiguous, gathered_places, is_plain, places_of, require_host
 
 
 _REQUESTS = 256  # that a group keeps
@@ -124,12 +124,16 @@ class GroupOperations(GroupPairs):
                 raise InvalidArgument(f"{how.op.name} of a sparse tensor on {tensor.device}: the back end ronde has "
                                       "sums and averages of sparse tensors on the CPU")
             ours = tensor.detach().coalesce()
-            values, indices = contiguous(ours.values()), contiguous(ours.indices().t())
+            values, places = contiguous(ours.values()), places_of(tensor, ours.indices(), self._rank)
             require_numbers(values)
-            for name, part in zip(names, (values, indices)):
+            for name, part in zip(names, (values, places)):
                 self._part(flights, "allgather", name, described(part), None)
-            return lambda done: [assign_sparse(tensor, how, self._size, Received(done[0]).rows_like(values),
-                                                Received(done[1]).rows_like(indices))]
+
+            def finish(done: list[_Flight]) -> list[torch.Tensor]:
+                indices = gathered_places(Received(done[1]).rows_like(places), tensor, names[0])
+                return [assign_sparse(tensor, how, self._size, Received(done[0]).rows_like(values), indices)]
+
+            return finish
 
         return self._start(opts, submit, 2)
 

@@ -153,4 +153,4 @@ def assign_sparse(tensor: torch.Tensor, how: Reduction, size: int, values: torch
     if how.op is how.op.AVERAGE:
         values = values / size
     with torch.no_grad():
-        return tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce())
+        return tensor.copy_(torch.sparse_coo_tensor(indices, values, tensor.shape).coalesce())

@@ -10,7 +10,7 @@ import numpy
 import torch
 
 from .._arrays import Arrays
-from .._library import InvalidArgument
+from .._library import Error, InvalidArgument, Status
 from .._numpy import DTYPES, NUMBERS, TYPES, lent_array, memory_of
 from .._requests import Memory
 from .._works import Output
@@ -75,6 +75,38 @@ def _used_here(tensor: torch.Tensor) -> torch.Tensor:
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself if it is plain, else a copy that is. Nothing else may lead to an address that is read."""
     return tensor if is_plain(tensor) else _like(tensor, tensor.shape).copy_(tensor.detach())
+
+
+def places_of(tensor: torch.Tensor, indices: torch.Tensor, rank: int) -> torch.Tensor:
+    """Where the values of a sparse tensor are, a row for each, to be gathered; before them how many, whose, its shape."""
+    rows = indices.t()
+    if rows.shape[1] == 0:  # all of it is dense, and has its shape in the values
+        return contiguous(rows)
+    head = rows.new_zeros((3, rows.shape[1]))
+    head[0, 0], head[1, 0] = rows.shape[0], rank
+    head[2] = rows.new_tensor(tensor.shape[:rows.shape[1]])
+    return torch.cat([head, rows])
+
+
+def gathered_places(gathered: torch.Tensor, tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """The indices of what all ranks have given with places_of(). Raises Error on all of them where shapes differ: what
+    lies within the smaller one would be summed at places that mean something else."""
+    if gathered.shape[1] == 0:
+        return gathered.t()
+    shapes: dict[int, list[int]] = {}  # by rank, of those that have not joined
+    parts, at = [], 0
+    while at < gathered.shape[0]:
+        begin, (count, rank) = at + 3, gathered[at:at + 2, 0].tolist()
+        shapes[rank] = gathered[at + 2].tolist()
+        at = begin + count
+        parts.append(gathered[begin:at])
+    first, expected = next(iter(shapes.items()))
+    for rank, shape in shapes.items():
+        if shape != expected:
+            dense = list(tensor.shape[gathered.shape[1]:])
+            raise Error(f"'{name}': the ranks disagree: rank {first} has a sparse tensor of shape {expected + dense}, "
+                        f"rank {rank} one of {shape + dense}. Make the shapes agree", Status.MISMATCH, rank, tensor=name)
+    return torch.cat(parts).t()
 
 
 class TorchArrays(Arrays[torch.Tensor]):
