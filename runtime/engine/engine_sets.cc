@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Process sets: engines inside that of the job.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <utility>
@@ -108,22 +109,24 @@ Result<std::shared_ptr<Engine>> Engine::subset(std::vector<std::int32_t> ranks,
 
 Result<std::shared_ptr<Engine>> Engine::split(std::int64_t color, const std::string& name,
                                               const std::string& place) {
+  // With the rank, since those that have joined give nothing.
+  const std::array<std::int64_t, 2> mine{rank_, color};
   Submission colors;
   colors.name = "process sets '" + name + "'";
   colors.place = place;
   colors.signature.operation = base::kExchange;
   colors.signature.dtype = base::DType::kI64;
-  colors.signature.shape = {1};
+  colors.signature.shape = {std::ssize(mine)};
   colors.will_wait = true;
-  colors.views[0].input = reinterpret_cast<const std::byte*>(&color);
+  colors.views[0].input = reinterpret_cast<const std::byte*>(mine.data());
   RONDE_ASSIGN_OR_RETURN(const auto work, submit(std::move(colors)));
   RONDE_RETURN_IF_ERROR(wait(*work));
   if (color < 0) return std::shared_ptr<Engine>();
   const std::span all(reinterpret_cast<const std::int64_t*>(work->output.data()),
-                      base::narrow<std::size_t>(size_));
+                      work->output.size() / sizeof color);
   std::vector<std::int32_t> ranks;
-  for (std::int32_t rank = 0; rank < size_; ++rank) {
-    if (all[base::narrow<std::size_t>(rank)] == color) ranks.push_back(rank);
+  for (std::size_t i = 0; i + 1 < all.size(); i += mine.size()) {
+    if (all[i + 1] == color) ranks.push_back(base::narrow<std::int32_t>(all[i]));
   }
   return subset(std::move(ranks), name + "." + std::to_string(color), place);
 }
