@@ -190,6 +190,7 @@ std::span<const Launcher> launchers() {
        .size = "SLURM_STEP_NUM_TASKS",
        .more = {"SLURM_STEP_NUM_TASKS"},
        .common_names = true,
+       .has_later_ranks_alone = true,
        .complete = complete_slurm},
   }};
   return kLaunchers;
@@ -220,7 +221,11 @@ std::string half_set(const Launcher& launcher, Environment environment) {
   if (whole || variable(environment, launcher.size) == "1") return "";
   const auto first = std::ranges::find_if(launcher.more, there);
   const bool shown = first != launcher.more.end();
-  const bool began = launcher.common_names ? shown && (ranked || sized) : shown || ranked || sized;
+  const auto rank =
+      base::parse_number<std::int64_t>(variable(environment, launcher.rank).value_or(""));
+  const bool later = launcher.has_later_ranks_alone && rank.value_or(0) > 0;
+  const bool began =
+      later || (launcher.common_names ? shown && (ranked || sized) : shown || ranked || sized);
   if (!began) return "";
   std::string seen(shown ? *first : "");
   if (ranked || sized) seen = ranked ? launcher.rank : launcher.size;

@@ -54,6 +54,8 @@ struct Launcher {
   // Other programs use the names of rank and size for something else, so one of them shows a
   // launcher only where something of `more` stands beside it.
   bool common_names = false;
+  // Nobody but this launcher sets its rank to more than 0: one such rank shows it, too.
+  bool has_later_ranks_alone = false;
   bool by_mpi = false;
   // Adds the rest to rank and size; nullptr: by_mpi.
   base::Status (*complete)(Environment, LaunchInfo&) = nullptr;
