@@ -7,7 +7,9 @@
 #include <mpi.h>
 #include <ronde/ronde.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -17,8 +19,6 @@
 
 #include "bindings/mpi/engine.h"
 #include "bindings/mpi/fitting.h"
-#include "bindings/mpi/history.h"
-#include "bindings/mpi/in_flight.h"
 
 namespace ronde::mpi_allreduce {
 
@@ -28,6 +28,53 @@ void let_mpi_progress();
 
 // How long a wait goes on between two looks of MPI at its messages.
 inline constexpr std::int64_t kWaitNanoseconds = 200'000;
+
+// A reduction between MPI_Iallreduce and the call that waits for it. Thread safety: guarded by its
+// lock.
+struct InFlight {
+  std::mutex lock;
+  ronde_work* work = nullptr;
+  MPI_Request request = MPI_REQUEST_NULL;
+  bool done = false;
+  int code = MPI_SUCCESS;  // once it is done
+};
+
+// The names of the blocking reductions of a communicator, whose calls meet by their order. A name
+// that told what a call is would keep apart two that should meet and differ, and a number would be
+// new for each call. So a name says what the calls before were, which all ranks agree on: those
+// that differ then meet under one name, and a loop comes back to its names, whatever its calls are.
+//
+// Thread safety: none.
+class History {
+ public:
+  // The ranks have made a call, all the same.
+  void add(std::uint64_t call) {
+    last_.at(next_) = call;
+    next_ = (next_ + 1) % last_.size();
+  }
+
+  // Stands for the calls before, in eight digits.
+  [[nodiscard]] std::string text() const {
+    std::uint64_t hash = 0;
+    for (std::size_t i = 0; i < last_.size(); ++i) {
+      // The steps of a linear generator: all bits of a call move all higher ones.
+      hash = (hash ^ last_.at((next_ + i) % last_.size())) * kFactor;
+      hash ^= hash >> 29U;
+    }
+    std::string digits(8, '0');
+    for (char& digit : digits) {
+      digit = "0123456789abcdef"[hash >> 60U];
+      hash <<= 4U;
+    }
+    return digits;
+  }
+
+ private:
+  static constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
+
+  std::array<std::uint64_t, 4> last_{};
+  std::size_t next_ = 0;
+};
 
 // What is known of one communicator.
 //

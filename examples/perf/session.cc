@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "examples/perf/contenders/agreement.h"
-#include "examples/perf/contenders/floor.h"
-#include "examples/perf/contenders/line.h"
 
 namespace ronde::perf {
 

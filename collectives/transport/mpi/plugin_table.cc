@@ -24,7 +24,6 @@ namespace ronde::collectives {
 
 namespace {
 
-using base::Code;
 using base::Result;
 using base::Status;
 
@@ -107,7 +106,7 @@ void free_party(ronde_meeting_party* party) { delete party; }
 
 Result<std::unique_ptr<MpiEnd>> open(const ronde_transport_host& host, ronde_transport_info& info) {
   if (host.party == nullptr) {
-    return Status::error(Code::kUnsupported,
+    return Status::error(base::Code::kUnsupported,
                          "MPI carries bytes only between ranks that MPI has started: "
                          "start the program with mpirun, or use another transport");
   }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's MPI: its start, and the exchanges of a communicator while a job starts.
+// The process's MPI: its start and its end, and the exchanges of a communicator while a job starts.
 #include "collectives/transport/mpi/session.h"
 
 #include <dlfcn.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -16,10 +18,10 @@
 #include <utility>
 
 #include "base/host_name.h"
+#include "base/mutex.h"
 #include "base/numbers.h"
 #include "base/process/watchdog.h"
 #include "base/text.h"
-#include "collectives/transport/mpi/session_state.h"
 
 // MPI's constants are casts through void.
 // NOLINTBEGIN(bugprone-casting-through-void)
@@ -34,6 +36,50 @@ using base::MutexLock;
 using base::narrow;
 using base::Result;
 using base::Status;
+
+// The state of the process's MPI, which is process-wide itself. Thread safety: as its members say.
+struct Session {
+  base::Mutex lock;
+  // The process that opened the first communicator; a forked child of it is not part of the job.
+  std::atomic<pid_t> owner{0};
+  // Whether Ronde started MPI, and so has to finalise it.
+  std::atomic<bool> started{false};
+  // Communicators that are neither closed nor abandoned.
+  std::atomic<int> open{0};
+  // A failure was reported: peers may be dead, and MPI_Finalize would wait for them.
+  std::atomic<bool> failed{false};
+  // The program has left main(): whoever closes the last communicator finalises MPI, once.
+  std::atomic<bool> exiting{false};
+  std::atomic<bool> finalized{false};
+};
+
+// Never destroyed: it is used after everything else has been.
+Session& session() {
+  static auto* const kSession = new Session;
+  return *kSession;
+}
+
+// Finalises MPI if the process exits, no communicator is open and nothing has failed. An exit
+// without MPI_Finalize makes mpirun end the other ranks, which is right after a failure, or when
+// the program leaves in mid-job.
+void finalize_if_last() {
+  Session& state = session();
+  if (!state.exiting.load() || state.open.load() != 0 || state.failed.load()) return;
+  if (state.finalized.exchange(true)) return;
+  int finished = 0;
+  MPI_Finalized(&finished);
+  // It waits for all ranks, for as long as they take: one of them may have much to write down.
+  if (finished == 0) MPI_Finalize();
+}
+
+// Registered with atexit() where Ronde starts MPI. Engines that are open now may be closed later:
+// by destructors of the program's static objects, or by libronde.so after those.
+void finalize_at_exit() {
+  Session& state = session();
+  if (!state.started.load() || state.owner.load() != ::getpid()) return;
+  state.exiting.store(true);
+  finalize_if_last();
+}
 
 const char* level_name(int level) {
   switch (level) {

@@ -4,11 +4,22 @@
 
 #include <utility>
 
-#include "examples/perf/contenders/calls.h"
-
 namespace ronde::perf {
 
 namespace {
+
+// Calls a function of the C ABI whose last argument receives the error. Throws Error. Dtypes are
+// chosen at run time, so the requests are filled in here and not by the facade's templates.
+template <typename Function, typename... Arguments>
+void call(Function* function, Arguments... arguments) {
+  ronde_error* error = nullptr;
+  const ronde_status status = function(arguments..., &error);
+  if (status == RONDE_OK) return;
+  if (error == nullptr) throw Error(status, ronde_status_name(status), "", -1);
+  const std::unique_ptr<ronde_error, void (*)(ronde_error*)> owner(error, ronde_error_release);
+  throw Error(status, ronde_error_message(error), ronde_error_place(error),
+              ronde_error_rank(error));
+}
 
 ronde_request request_for(const Task& task, const char* name, const std::int64_t* length) {
   const Case& shape = task.shape;

@@ -63,5 +63,15 @@ class Contender {
 // Every rank copies its input with memcpy (on a device, its own copy), at the same time: the speed
 // of the memory itself.
 [[nodiscard]] std::unique_ptr<Contender> make_memcpy();
+// Bare flags: what the cores of one host take to show each other a flag and small vectors, with no
+// runtime around it. No allreduce over shared memory can be much faster. Collective. Throws
+// UsageError over several hosts.
+[[nodiscard]] std::unique_ptr<Contender> make_floor(Engine& engine);
+// The line between hosts: what TCP alone takes for the bytes that every host must send and receive
+// in an allreduce, 2 (n - 1) / n of the vector over n hosts. No allreduce can be faster. The first
+// rank of each host sends to that of the next host and receives from that of the one before, at the
+// same time, over one connection each; the other ranks do nothing. Collective. Throws UsageError on
+// one host, and on every rank if a host cannot reach the next.
+[[nodiscard]] std::unique_ptr<Contender> make_line(Engine& engine);
 
 }  // namespace ronde::perf

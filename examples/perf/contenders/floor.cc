@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The flags and vectors in shared memory, and the sum of them.
-#include "examples/perf/contenders/floor.h"
+#include "examples/perf/contenders/contender.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>

@@ -2,7 +2,6 @@
 // Host memory and the host's clock as a device.
 #include <chrono>
 #include <cstring>
-#include <new>
 
 #include "examples/perf/contenders/device.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connections between the first ranks of hosts, and the transfer that is timed.
-#include "examples/perf/contenders/line.h"
+#include "examples/perf/contenders/contender.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "examples/perf/contenders/agreement.h"
+#include "examples/perf/options/options.h"
 
 namespace ronde::perf {
 

@@ -8,8 +8,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "examples/perf/measure/round_trip.h"
-
 namespace ronde::perf {
 
 namespace {

@@ -74,4 +74,10 @@ class Measurement {
   std::optional<double> last_round_trip_;
 };
 
+// The time in nanoseconds that a cache line takes from one core to another and back: the median of
+// several tries between two of the cores this process may use; nothing if it may use only one. On a
+// virtual machine it can change fourfold within seconds, and all times change with it. Takes about
+// half a millisecond; other ranks should be asleep meanwhile.
+[[nodiscard]] std::optional<double> core_to_core_round_trip();
+
 }  // namespace ronde::perf

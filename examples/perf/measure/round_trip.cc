@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two threads, pinned to two cores, that pass a counter back and forth.
-#include "examples/perf/measure/round_trip.h"
+#include "examples/perf/measure/measure.h"
 
 #include <pthread.h>
 #include <sched.h>
