@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <numeric>
 #include <ronde/trainer.hpp>
-#include <string>
 #include <vector>
 
 using namespace ronde::trainer;  // NOLINT(google-build-using-namespace): as a user would

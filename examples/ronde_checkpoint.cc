@@ -6,7 +6,6 @@
 #include <cstring>
 #include <ronde/ronde.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bindings/trainer/fit/program/program.h"
@@ -142,6 +141,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace ronde::examples
 
 int main(int argc, char** argv) {
-  return ronde::trainer::report_errors(
-      "ronde-checkpoint", [&] { return ronde::examples::run({argv + 1, argv + argc}); });
+  return ronde::trainer::report_errors("ronde-checkpoint", [&] {
+    return ronde::examples::run({argv + 1, argv + argc});
+  });
 }

@@ -14,7 +14,6 @@
 #include <iterator>
 #include <map>
 #include <system_error>
-#include <utility>
 
 #include "base/process/cores.h"
 #include "launcher/lines.h"

@@ -18,11 +18,8 @@
 #include <fstream>
 #include <ios>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
-#include <string_view>
 #include <system_error>
 #include <vector>
 

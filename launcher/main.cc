@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,8 +13,6 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>

@@ -21,7 +21,6 @@ namespace ronde::launcher {
 namespace {
 
 using base::Code;
-using base::Result;
 using base::Status;
 namespace flags = base::flags;
 
@@ -322,7 +321,7 @@ Status check_complete(const Options& options, bool needs_program) {
 
 }  // namespace
 
-Result<Options> parse_options(std::span<const std::string> arguments, bool needs_program) {
+base::Result<Options> parse_options(std::span<const std::string> arguments, bool needs_program) {
   Options options;
   const std::vector<Row> rows = all_rows(options);
   std::size_t i = 0;

@@ -19,7 +19,6 @@ namespace ronde::launcher {
 
 namespace {
 
-using base::Code;
 using base::Result;
 using base::Status;
 
@@ -29,7 +28,7 @@ constexpr base::Nanoseconds kAgentTime = std::chrono::seconds(30);
 constexpr const char* kSecretVariable = "RONDE_JOB_SECRET";
 
 Status refused(const std::string& message) {
-  return Status::error(Code::kInvalidArgument, message);
+  return Status::error(base::Code::kInvalidArgument, message);
 }
 
 std::map<std::string, std::string> variables_of(const std::vector<std::string>& environment) {

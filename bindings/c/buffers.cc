@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "base/numbers.h"
@@ -13,10 +12,6 @@
 #include "bindings/c/request.h"
 #include "runtime/engine/engine.h"
 
-using ronde::base::Status;
-using ronde::bindings::engine_of;
-using ronde::bindings::guarded;
-using ronde::bindings::null_argument;
 using ronde::runtime::Engine;
 
 namespace {
@@ -25,9 +20,9 @@ using Allocate = decltype(&Engine::allocate);
 
 ronde_status allocate_buffer(Allocate allocate, ronde_engine* engine, size_t bytes,
                              ronde_buffer** buffer, ronde_error** error) {
-  return guarded(error, [&]() -> Status {
-    RONDE_ASSIGN_OR_RETURN(Engine* const asked, engine_of(engine));
-    if (buffer == nullptr) return null_argument("buffer");
+  return ronde::bindings::guarded(error, [&]() -> ronde::base::Status {
+    RONDE_ASSIGN_OR_RETURN(Engine* const asked, ronde::bindings::engine_of(engine));
+    if (buffer == nullptr) return ronde::bindings::null_argument("buffer");
     RONDE_ASSIGN_OR_RETURN(const auto size,
                            ronde::base::try_narrow<int64_t>(bytes, "the size of a buffer"));
     RONDE_ASSIGN_OR_RETURN(auto allocated, (asked->*allocate)(ronde::base::Bytes(size)));

@@ -3,14 +3,12 @@
 #include <ronde/ronde.h>
 
 #include <memory>
-#include <utility>
 
 #include "base/status.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/request.h"
 #include "runtime/engine/engine.h"
 
-using ronde::base::Code;
 using ronde::base::Status;
 using ronde::bindings::guarded;
 using ronde::bindings::null_argument;
@@ -45,7 +43,7 @@ ronde_status ronde_work_last_joined(const ronde_work* work, int32_t* last_rank,
     if (work == nullptr) return null_argument("work");
     if (last_rank == nullptr) return null_argument("last_rank");
     if (!work->work->joins || !work->work->completion.done() || !work->work->status.ok()) {
-      return Status::error(Code::kInvalidArgument,
+      return Status::error(ronde::base::Code::kInvalidArgument,
                            "only a join that has ended well has a last rank: wait for it first");
     }
     *last_rank = work->work->last_joined;

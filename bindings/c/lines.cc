@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -15,10 +14,7 @@
 #include "collectives/in_host/lines.h"
 #include "runtime/engine/open_line.h"
 
-using ronde::base::Code;
-using ronde::base::Result;
 using ronde::base::Status;
-using ronde::bindings::engine_of;
 using ronde::bindings::guarded;
 using ronde::bindings::null_argument;
 using ronde::runtime::OpenLine;
@@ -27,9 +23,9 @@ static_assert(RONDE_LINE_BYTES == ronde::collectives::Lines::kMostBytes);
 
 namespace {
 
-Result<OpenLine::Call> line_call_of(const ronde_line_call& given) {
+ronde::base::Result<OpenLine::Call> line_call_of(const ronde_line_call& given) {
   const auto wrong = [](const std::string& what, int32_t value) {
-    return Status::error(Code::kInvalidArgument,
+    return Status::error(ronde::base::Code::kInvalidArgument,
                          "ronde_line_call: " + what + " " + std::to_string(value) + " is unknown");
   };
   if (ronde_operation_info(given.operation) == nullptr) return wrong("operation", given.operation);
@@ -56,7 +52,7 @@ extern "C" {
 ronde_status ronde_line_open(ronde_engine* engine, const char* name, ronde_line** line,
                              ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    RONDE_RETURN_IF_ERROR(engine_of(engine).status());
+    RONDE_RETURN_IF_ERROR(ronde::bindings::engine_of(engine).status());
     if (name == nullptr) return null_argument("name");
     if (line == nullptr) return null_argument("line");
     RONDE_ASSIGN_OR_RETURN(auto made, OpenLine::make(engine->engine, name));

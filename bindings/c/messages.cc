@@ -30,7 +30,6 @@ using ronde::base::Result;
 using ronde::base::Status;
 using ronde::bindings::deadline_of;
 using ronde::bindings::guarded;
-using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
 using ronde::bindings::read_struct;
 using ronde::runtime::Engine;
@@ -102,7 +101,7 @@ ronde_status begin_and_wait(ronde_engine* engine, const ronde_message* message, 
 extern "C" {
 
 void ronde_message_init_sized(ronde_message* message, size_t struct_size) {
-  init_sized(message, struct_size);
+  ronde::bindings::init_sized(message, struct_size);
 }
 
 ronde_status ronde_send_async(ronde_engine* engine, const ronde_message* message, ronde_work** work,

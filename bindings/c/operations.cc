@@ -19,10 +19,7 @@
 using ronde::base::kOperations;
 using ronde::base::Operation;
 using ronde::base::Status;
-using ronde::bindings::defaults_of;
-using ronde::bindings::engine_of;
 using ronde::bindings::guarded;
-using ronde::bindings::init_sized;
 using ronde::bindings::null_argument;
 using ronde::bindings::translate;
 using ronde::bindings::translate_group;
@@ -38,7 +35,7 @@ ronde_status submit(ronde_engine* engine, Operation operation, const ronde_reque
                     std::optional<int32_t> count, Gets gets, ronde_work** work,
                     ronde_error** error) {
   return guarded(error, [&]() -> Status {
-    RONDE_RETURN_IF_ERROR(engine_of(engine).status());
+    RONDE_RETURN_IF_ERROR(ronde::bindings::engine_of(engine).status());
     if (gets != Gets::kNothing && work == nullptr) return null_argument("work");
     RONDE_ASSIGN_OR_RETURN(auto submission, count ? translate_group(operation, requests, *count)
                                                   : translate(operation, requests));
@@ -95,7 +92,7 @@ const ronde_operation* ronde_operation_info(int32_t index) {
 }
 
 void ronde_request_init_sized(ronde_request* request, size_t struct_size) {
-  init_sized(request, struct_size);
+  ronde::bindings::init_sized(request, struct_size);
 }
 
 ronde_status ronde_allreduce_async(ronde_engine* engine, const ronde_request* request,
@@ -111,7 +108,7 @@ ronde_status ronde_allreduce(ronde_engine* engine, const ronde_request* request,
 
 ronde_status ronde_allreduce_flat(ronde_engine* engine, const char* name, void* data, int64_t count,
                                   ronde_dtype dtype, ronde_op op, ronde_error** error) {
-  ronde_request request = defaults_of<ronde_request>();
+  ronde_request request = ronde::bindings::defaults_of<ronde_request>();
   request.name = name;
   request.output = data;
   request.shape = &count;

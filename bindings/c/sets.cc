@@ -15,9 +15,7 @@
 #include "bindings/c/request.h"
 #include "runtime/engine/engine.h"
 
-using ronde::base::Result;
 using ronde::base::Status;
-using ronde::bindings::deadline_of;
 using ronde::bindings::engine_of;
 using ronde::bindings::guarded;
 using ronde::bindings::null_argument;
@@ -32,7 +30,7 @@ std::string place_text(const char* file, int32_t line) {
 }
 
 // A rank outside of the set gets a handle, too.
-Status hand_out(Result<std::shared_ptr<Engine>> opened, const std::string& name,
+Status hand_out(ronde::base::Result<std::shared_ptr<Engine>> opened, const std::string& name,
                 ronde_engine** set) {
   RONDE_RETURN_IF_ERROR(opened.status());
   const bool outside = *opened == nullptr;
@@ -52,7 +50,7 @@ ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* ranks, int
     if (ranks == nullptr && count > 0) return null_argument("ranks");
     if (name == nullptr) return null_argument("name");
     if (set == nullptr) return null_argument("set");
-    RONDE_ASSIGN_OR_RETURN(const auto deadline, deadline_of(name, deadline_ns));
+    RONDE_ASSIGN_OR_RETURN(const auto deadline, ronde::bindings::deadline_of(name, deadline_ns));
     std::vector<int32_t> listed;
     if (count > 0) listed.assign(ranks, ranks + count);
     return hand_out(whole->subset(std::move(listed), name, place_text(file, line), deadline), name,

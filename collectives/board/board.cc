@@ -17,7 +17,6 @@ namespace {
 using base::Bytes;
 using base::check;
 using base::Code;
-using base::narrow;
 using base::Result;
 using base::Status;
 
@@ -321,7 +320,7 @@ bool Board::has_arrived(std::int32_t rank, std::int64_t entry, std::uint64_t las
 }
 
 void Board::push_ready(std::int64_t entry) const {
-  const auto value = narrow<std::uint32_t>(index_of_entry(entry) + 1);
+  const auto value = base::narrow<std::uint32_t>(index_of_entry(entry) + 1);
   const std::uint64_t at = sections_->ready->tail.fetch_add(1, std::memory_order_seq_cst);
   // The exchange is seq_cst, because the coordinator looks here before it sleeps.
   const std::uint32_t before = sections_->ready_slots[at % sections_->ready_slots.size()].exchange(

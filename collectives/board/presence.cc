@@ -21,7 +21,6 @@ namespace ronde::collectives {
 namespace {
 
 using base::Code;
-using base::FileDescriptor;
 using base::Result;
 using base::Status;
 
@@ -42,7 +41,7 @@ std::string_view cut(std::string_view text, std::size_t limit) {
 
 Result<std::uint64_t> process_start_time(std::int32_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const base::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return Status::system("could not open " + path, errno);
   std::array<char, 2048> buffer{};
   const ssize_t size = ::read(file.get(), buffer.data(), buffer.size());

@@ -14,7 +14,6 @@ namespace {
 using base::Compression;
 using base::DType;
 using base::ReduceOp;
-using base::Result;
 using base::Status;
 
 constexpr std::int64_t kAlignment = 16;  // tensors in the buffer: as the kernel's vectors
@@ -288,7 +287,7 @@ class Planner {
 
 }  // namespace
 
-Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& group) {
+base::Result<BatchLayout> layout_of(const ronde_plugin_batch& batch, const Group& group) {
   if (!base::dtype_from_value(batch.dtype)) {
     return refused("there is no dtype " + std::to_string(batch.dtype));
   }

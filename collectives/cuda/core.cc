@@ -8,7 +8,6 @@
 
 namespace ronde::collectives::cuda {
 
-using base::Code;
 using base::Status;
 
 void Doorbell::ring() {
@@ -40,7 +39,7 @@ std::string Failure::why() const {
   return why_;
 }
 
-Status Failure::status() const { return Status::error(Code::kPeerFailed, why()); }
+Status Failure::status() const { return Status::error(base::Code::kPeerFailed, why()); }
 
 void Failure::end() {
   {

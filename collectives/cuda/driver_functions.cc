@@ -7,7 +7,6 @@
 namespace ronde::collectives::cuda {
 
 using base::Code;
-using base::Result;
 using base::Status;
 
 namespace {
@@ -34,7 +33,7 @@ class Finder {
 
 }  // namespace
 
-Result<DriverFunctions> DriverFunctions::find() {
+base::Result<DriverFunctions> DriverFunctions::find() {
   DriverFunctions functions;
   Finder finder;
   finder.find(functions.device_get, "cuDeviceGet", 2000);

@@ -13,7 +13,6 @@ namespace ronde::collectives::cuda {
 
 namespace {
 
-using base::Code;
 using base::Result;
 using base::Status;
 
@@ -229,7 +228,7 @@ Status Engine::wait_for_memory(Event there) {
     if (over) return {};
     if (core_->failure.given_up()) return core_->failure.status();
     if (clock.now() >= end) {
-      return Status::error(Code::kDeadline, "the device did not provide it in time");
+      return Status::error(base::Code::kDeadline, "the device did not provide it in time");
     }
     std::this_thread::yield();
   }

@@ -7,7 +7,6 @@
 namespace ronde::collectives::cuda {
 
 using base::Code;
-using base::Result;
 using base::Status;
 
 namespace {
@@ -37,7 +36,7 @@ std::string nccl_version_text(int version) {
          std::to_string(version % 100);
 }
 
-Result<NcclApi> load_nccl(const std::string& library) {
+base::Result<NcclApi> load_nccl(const std::string& library) {
   // NCCL is never closed: its threads may outlive its users.
   void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {

@@ -61,7 +61,6 @@ namespace ronde::collectives::cuda {
 namespace {
 
 using base::Code;
-using base::Status;
 
 // Where a function writes the reason of a failure.
 struct Text {
@@ -74,7 +73,7 @@ ronde_plugin_status report(Text text, ronde_plugin_status status, const std::str
   return status;
 }
 
-ronde_plugin_status answer(Text text, const Status& status) {
+ronde_plugin_status answer(Text text, const base::Status& status) {
   switch (status.code()) {
     case Code::kOk:
       return RONDE_PLUGIN_OK;

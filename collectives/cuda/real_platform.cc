@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <fstream>
 #include <mutex>
-#include <utility>
 
 #include "collectives/cuda/driver_functions.h"
 #include "collectives/cuda/driver_version.h"

@@ -13,8 +13,6 @@ namespace ronde::collectives {
 
 namespace {
 
-using base::Result;
-
 constexpr std::string_view kOwnPlugin = "libronde_cuda.so";
 constexpr std::string_view kNoPlugin = "off";
 
@@ -31,7 +29,7 @@ PluginPlace plugin_place(const std::string& wanted, const std::string& library_f
   return {wanted, true};
 }
 
-Result<PluginLibrary> PluginLibrary::load(const std::string& path) {
+base::Result<PluginLibrary> PluginLibrary::load(const std::string& path) {
   const auto head =
       load_plugin_table(path, RONDE_PLUGIN_ENTRY, RONDE_PLUGIN_VERSION, sizeof(ronde_plugin));
   RONDE_RETURN_IF_ERROR(head.status());

@@ -12,8 +12,6 @@
 namespace ronde::collectives {
 namespace {
 
-using fusion::ByteRange;
-
 // A lane takes its segments one after another through the phases.
 struct BroadcastLane : SegmentLane<1> {
   enum class Phase { kFill, kReceiving, kDrain, kDone };
@@ -39,7 +37,7 @@ class Broadcast final : public Collective {
   base::Status forward(BroadcastLane& lane);
   base::Result<bool> drain(BroadcastLane& lane);
 
-  [[nodiscard]] ByteRange range(const BroadcastLane& lane) const {
+  [[nodiscard]] fusion::ByteRange range(const BroadcastLane& lane) const {
     return segment_of(view_.bytes(), segment_, lane.of.segment(lane.round));
   }
   [[nodiscard]] std::span<std::byte> bytes(const BroadcastLane& lane) const {

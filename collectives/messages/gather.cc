@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
-#include <span>
 #include <utility>
 #include <vector>
 

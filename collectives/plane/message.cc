@@ -12,11 +12,10 @@
 namespace ronde::collectives {
 
 using base::Operation;
-using base::Result;
 using base::Status;
 using fusion::FusedView;
 
-Result<DataPlane::CollectivePtr> MessagePlane::make(const Exchange& exchange) {
+base::Result<DataPlane::CollectivePtr> MessagePlane::make(const Exchange& exchange) {
   const int ranks = transport_.size();
   const int tag = first_tag(exchange.sequence);
   switch (exchange.operation) {

@@ -18,7 +18,6 @@ namespace ronde::collectives {
 namespace {
 
 using base::Operation;
-using base::Result;
 using base::Status;
 using fusion::FusedView;
 
@@ -26,7 +25,7 @@ class InHostPlane final : public DataPlane {
  public:
   InHostPlane(const Board& board, bool probe) : slots_(board, probe) {}
 
-  Result<CollectivePtr> make(const Exchange& exchange) override {
+  base::Result<CollectivePtr> make(const Exchange& exchange) override {
     switch (exchange.operation) {
       case Operation::kAllreduce:
         if (exchange.on_board && fits_in_place(slots(), exchange.tensors.size())) {

@@ -26,9 +26,7 @@ namespace {
 
 using base::JobShape;
 using base::Operation;
-using base::Result;
 using base::Status;
-using fusion::FusedView;
 
 // Returns the ranks of all hosts at one position, in the order of the hosts.
 std::vector<int> ranks_at(const JobShape& shape, std::int32_t position) {
@@ -59,13 +57,13 @@ class TwoLevelPlane final : public MessagePlane {
     }
   }
 
-  Result<CollectivePtr> make(const Exchange& exchange) override {
+  base::Result<CollectivePtr> make(const Exchange& exchange) override {
     const int tag = first_tag(exchange.sequence);
     switch (exchange.operation) {
       case Operation::kAllreduce:
         return two_level_allreduce(context(), exchange.tensors, exchange.how, tag);
       case Operation::kBroadcast:
-        return two_level_broadcast(context(), transport(), FusedView(exchange.tensors, 1),
+        return two_level_broadcast(context(), transport(), fusion::FusedView(exchange.tensors, 1),
                                    exchange.root, tag);
       case Operation::kAllgather: {
         RONDE_ASSIGN_OR_RETURN(const auto blocks, blocks_of(exchange, transport().rank()));

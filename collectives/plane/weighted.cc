@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,7 +18,6 @@ namespace ronde::collectives {
 
 namespace {
 
-using base::Code;
 using base::Result;
 using base::Status;
 
@@ -85,7 +83,7 @@ class WeightedAverage final : public Collective {
       const double sum = sum_of(next_);
       if (sum > 0.0 && std::isfinite(sum)) return;
       exchange_.weights.refuse(
-          next_, Status::error(Code::kInvalidArgument,
+          next_, Status::error(base::Code::kInvalidArgument,
                                "the weights of all ranks add up to " + base::number_text(sum, 17) +
                                    ", so there is no average: give at least one rank a weight "
                                    "above 0, and none near the largest number"));

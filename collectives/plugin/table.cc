@@ -10,7 +10,6 @@
 namespace ronde::collectives {
 
 using base::Code;
-using base::Result;
 using base::Status;
 
 namespace {
@@ -21,8 +20,8 @@ Status refused(const std::string& path, const std::string& why) {
 
 }  // namespace
 
-Result<const PluginHead*> load_plugin_table(const std::string& path, const char* entry,
-                                            std::uint32_t version, std::size_t bytes) {
+base::Result<const PluginHead*> load_plugin_table(const std::string& path, const char* entry,
+                                                  std::uint32_t version, std::size_t bytes) {
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* const why = ::dlerror();

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace ronde::collectives {
 
 using base::Clock;
 using base::Instant;
 using base::Result;
-using base::Status;
 
 namespace {
 
@@ -75,7 +73,7 @@ std::string PluginMeeting::bound_to_thread() const {
   return {info_.threads, ::strnlen(info_.threads, sizeof info_.threads)};
 }
 
-Status PluginMeeting::close() {
+base::Status PluginMeeting::close() {
   auto error = empty_transport_error();
   return status_of(meeting_.leave(party_, &error), error);
 }

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <array>
 #include <cstddef>
 #include <string_view>
 #include <vector>

@@ -12,10 +12,6 @@
 
 namespace ronde::collectives {
 
-using base::Code;
-using base::Result;
-using base::Status;
-
 namespace {
 
 std::string path_of(const std::string& name, const std::string& folder) {
@@ -53,8 +49,8 @@ std::vector<PluginFunction> functions_of(const ronde_transport& table) {
 
 }  // namespace
 
-Result<TransportLibrary> TransportLibrary::load(const std::string& name,
-                                                const std::string& folder) {
+base::Result<TransportLibrary> TransportLibrary::load(const std::string& name,
+                                                      const std::string& folder) {
   const std::string path = path_of(name, folder);
   const auto head = load_plugin_table(path, RONDE_TRANSPORT_ENTRY, RONDE_TRANSPORT_VERSION,
                                       sizeof(ronde_transport));
@@ -64,10 +60,11 @@ Result<TransportLibrary> TransportLibrary::load(const std::string& name,
   const bool meets =
       table.meeting == nullptr || table.meeting->struct_size >= sizeof(ronde_meeting);
   if (table.library == nullptr || table.name != name || !meets) {
-    return Status::error(Code::kUnsupported,
-                         "the plug-in " + path + " is not used: it calls itself '" + table.name +
-                             "', or its table is incomplete; install the plug-in that came with "
-                             "this libronde.so");
+    return base::Status::error(
+        base::Code::kUnsupported,
+        "the plug-in " + path + " is not used: it calls itself '" + table.name +
+            "', or its table is incomplete; install the plug-in that came with "
+            "this libronde.so");
   }
   return TransportLibrary(&table, path);
 }

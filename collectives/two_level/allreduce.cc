@@ -11,11 +11,7 @@
 
 namespace ronde::collectives {
 
-using base::JobShape;
-
 namespace {
-
-using fusion::FusedView;
 
 class TwoLevelAllreduce final : public TwoLevelReduction {
  public:
@@ -39,9 +35,9 @@ class TwoLevelAllreduce final : public TwoLevelReduction {
 std::unique_ptr<Collective> two_level_allreduce(const TwoLevelContext& context,
                                                 const std::vector<base::TensorView>& tensors,
                                                 const Reduction& reduction, int first_tag) {
-  const JobShape& shape = context.shape;
+  const base::JobShape& shape = context.shape;
   base::check(shape.hosts() > 1, "two_level_allreduce: at least two hosts");
-  FusedView view(tensors, shape.hosts());
+  fusion::FusedView view(tensors, shape.hosts());
   const base::Bytes bytes = bytes_on_wire(view, reduction);
   const Way& way = choose_way(context.algorithm, &Algorithm::allreduce, bytes, shape.hosts());
   if (shape.ranks() > shape.hosts()) {

@@ -11,7 +11,6 @@ namespace ronde::collectives {
 using base::Bytes;
 using base::JobShape;
 using fusion::FusedView;
-using fusion::ViewPart;
 
 // A block has a few segments of every chunk, unless there are very many hosts.
 Bytes default_block(const JobShape& shape) {
@@ -29,7 +28,7 @@ std::int32_t slices_for(Bytes on_wire, const JobShape& shape) {
 
 FusedView by_host(const JobShape& shape, const FusedView& blocks) {
   base::check_eq(blocks.chunks(), shape.ranks(), "by_host: a block of each rank");
-  std::vector<std::vector<ViewPart>> parts(base::narrow<std::size_t>(shape.hosts()));
+  std::vector<std::vector<fusion::ViewPart>> parts(base::narrow<std::size_t>(shape.hosts()));
   for (std::int32_t rank = 0; rank < shape.ranks(); ++rank) {
     parts.at(base::narrow<std::size_t>(shape.host_of(rank)))
         .push_back({rank, {0, blocks.chunk_bytes(rank).value()}});

@@ -9,7 +9,6 @@
 namespace ronde::collectives {
 
 using base::Result;
-using base::Status;
 
 int TwoLevelPhases::tag_of(std::int64_t block) const {
   static_assert((kBlocks + 1) * kSegmentsInFlight <= kTagsPerCollective, "a block has its tags");
@@ -62,7 +61,7 @@ Result<bool> TwoLevelPhases::begin_in_host() {
   return true;
 }
 
-Status TwoLevelPhases::end_in_host() {
+base::Status TwoLevelPhases::end_in_host() {
   in_host_.reset();
   if (!next_is_before()) {
     ++after_;

@@ -11,8 +11,6 @@
 
 namespace ronde::collectives {
 
-using base::JobShape;
-
 namespace {
 
 using fusion::FusedView;
@@ -57,7 +55,7 @@ class TwoLevelReduceScatter final : public TwoLevelReduction {
 std::unique_ptr<Collective> two_level_reduce_scatter(const TwoLevelContext& context,
                                                      const std::vector<base::TensorView>& blocks,
                                                      const Reduction& reduction, int first_tag) {
-  const JobShape& shape = context.shape;
+  const base::JobShape& shape = context.shape;
   base::check(shape.hosts() > 1, "two_level_reduce_scatter: at least two hosts");
   FusedView view = by_host(shape, FusedView::of_chunks(reduction.dtype, blocks));
   const base::Bytes bytes = bytes_on_wire(view, reduction);

@@ -14,7 +14,6 @@ namespace ronde::collectives {
 namespace {
 
 using base::Bytes;
-using base::Status;
 using fusion::FusedView;
 
 // The reduction inside a host: sums without what is applied to the whole result.
@@ -55,7 +54,7 @@ TwoLevelReduction::TwoLevelReduction(const TwoLevelContext& context, FusedView v
       plan_(std::move(plan)),
       memory_(context.workspace) {}
 
-Status TwoLevelReduction::open() {
+base::Status TwoLevelReduction::open() {
   if (!has_slice()) return {};
   base::check(context_.across != nullptr && context_.across->size() == context_.shape.hosts(),
               "TwoLevelReduction: one rank of each host");

@@ -10,7 +10,6 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <ronde/ronde.hpp>

@@ -19,8 +19,6 @@
 namespace ronde::launcher {
 
 using base::FileDescriptor;
-using base::Result;
-using base::Status;
 
 namespace {
 
@@ -37,10 +35,10 @@ Channel::Channel(FileDescriptor in, FileDescriptor out) : in_(std::move(in)), ou
   }
 }
 
-Result<Channel::Pair> Channel::make_pair() {
+base::Result<Channel::Pair> Channel::make_pair() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return Status::system("could not make a pair of sockets", errno);
+    return base::Status::system("could not make a pair of sockets", errno);
   }
   return Pair{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }

@@ -10,7 +10,6 @@
 #include <numeric>
 #include <regex>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "base/text.h"

@@ -10,8 +10,6 @@
 
 namespace ronde::launcher {
 
-using base::Status;
-
 namespace {
 
 // How much an agent may send that is not printed yet.
@@ -22,7 +20,7 @@ constexpr std::uint64_t kOwnNumber = (std::uint64_t{1} << kHostShift) - 1;
 
 }  // namespace
 
-Status Agents::start(const Signals& signals) {
+base::Status Agents::start(const Signals& signals) {
   hosts_.resize(plan_.hosts.size());
   for (const bool here : {true, false}) {
     for (std::size_t i = 0; i < hosts_.size(); ++i) {

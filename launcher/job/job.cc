@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/numbers.h"
@@ -28,7 +26,6 @@ namespace {
 
 using base::Instant;
 using base::Nanoseconds;
-using base::Status;
 
 // One request to stop can arrive twice: `timeout` signals its child and then the whole group.
 constexpr Nanoseconds kSameRequest = std::chrono::milliseconds(200);
@@ -93,7 +90,7 @@ class Job {
       for (std::int32_t rank = first; rank < last; ++rank) ranks_.add(i, rank);
     }
     until_ = clock_.after(plan_.start_timeout);
-    const Status started = agents_.start(signals_);
+    const base::Status started = agents_.start(signals_);
     if (!started.ok()) trouble(EXIT_FAILURE, started.message());
   }
 

@@ -10,7 +10,6 @@
 namespace ronde::runtime {
 
 using base::Code;
-using base::Result;
 using base::Status;
 
 namespace {
@@ -48,9 +47,9 @@ std::vector<std::int64_t> rows_of(const AgreedTensor& agreed, const LocalTensor&
 
 // Allocates the memory of a tensor's result, so many rows from each rank, and stores in its work
 // what the caller has to know of it. The memory is the device's, if one is given.
-Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
-                                         std::span<const std::int64_t> rows,
-                                         collectives::Device* device) {
+base::Result<std::span<std::byte>> make_result(const LocalTensor& tensor,
+                                               std::span<const std::int64_t> rows,
+                                               collectives::Device* device) {
   const Signature& is = tensor.signature;
   const auto wrong = [&](Code code, const std::string& what) {
     return Status::error(code, "'" + tensor.name + "': " + what);

@@ -10,7 +10,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Result;
 
 Result<Engine::WorkPtr> Engine::send(const MessageRequest& request) {
@@ -34,7 +33,7 @@ Result<Engine::WorkPtr> Engine::begin_message(const MessageRequest& request, Beg
   auto work = std::invoke(begin, messages, request);
   if (helps) runner_.help();
   // A channel that nobody can read any more is the end of the job.
-  if (!work.ok() && work.status().code() == Code::kInternal) {
+  if (!work.ok() && work.status().code() == base::Code::kInternal) {
     agent_.failure().fail(work.status(), rank_);
   }
   // Large messages move in the agent, and nothing has rung for one that was there already.

@@ -18,7 +18,6 @@
 namespace ronde::runtime {
 
 using base::Code;
-using base::Result;
 using base::Status;
 
 namespace {
@@ -48,9 +47,9 @@ std::string cores_text(const Job& job) {
 
 }  // namespace
 
-Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
-                                             const std::vector<std::string>& environment,
-                                             std::shared_ptr<const base::Clock> clock) {
+base::Result<std::shared_ptr<Engine>> Engine::open(const OpenJob& open_job,
+                                                   const std::vector<std::string>& environment,
+                                                   std::shared_ptr<const base::Clock> clock) {
   base::take_standard_descriptors();
   std::vector<std::string> unknown;
   RONDE_ASSIGN_OR_RETURN(auto config, base::Config::from_environment(environment, &unknown));

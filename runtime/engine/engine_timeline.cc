@@ -9,7 +9,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Status;
 
 // Collective. Later each rank asks for itself (messages/clock_watch.h).
@@ -26,7 +25,7 @@ Status Engine::compare_clocks(base::Instant deadline) {
 Status Engine::start_timeline(const std::string& path, bool cycles) {
   RONDE_RETURN_IF_ERROR(usable());
   if (path.empty()) {
-    return Status::error(Code::kInvalidArgument, "a timeline needs the path of a file");
+    return Status::error(base::Code::kInvalidArgument, "a timeline needs the path of a file");
   }
   return agent_.timeline().start(path, cycles);
 }

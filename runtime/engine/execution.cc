@@ -12,7 +12,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Instant;
 using base::Result;
 using base::Status;
@@ -225,7 +224,7 @@ Result<int> Execution::arm(int work, SleepState& sleep, const Others& others) {
 // of that rank, or the link to its host, knows better, and gets the time to say it.
 Result<int> Execution::lost_in(std::uint64_t sequence, const Status& why) {
   Status failure = failed_in(sequence, why);
-  if (why.code() != Code::kPeerFailed) return failure;
+  if (why.code() != base::Code::kPeerFailed) return failure;
   held_back_ = HeldBack{std::move(failure), context_.clock.after(kLossGrace)};
   return 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between ranks of other hosts: what comes in frames, and what goes in them.
 #include <string>
-#include <utility>
 
 #include "runtime/engine/rank_agent.h"
 
@@ -10,7 +9,7 @@ namespace ronde::runtime {
 using base::Status;
 
 void RankAgent::end_message(Work& work, const Status& status, bool of_job) {
-  if (work.began != Instant{}) {
+  if (work.began != base::Instant{}) {
     timeline().add(TracedMessage{
         .set = context_.set == nullptr ? "" : context_.set->name,
         .sends = work.message_target >= 0,

@@ -11,7 +11,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Result;
 using collectives::Collective;
 using collectives::Device;
@@ -101,7 +100,7 @@ class Launch final : public Collective {
     auto work = device_.execute(batch);
     if (work.ok()) {
       launched_.work = std::move(*work);
-    } else if (work.status().code() == Code::kUnsupported) {
+    } else if (work.status().code() == base::Code::kUnsupported) {
       launched_.refused = work.status();
     } else {
       return work.status();

@@ -9,9 +9,7 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Result;
-using base::Status;
 
 Executor::Executor(std::unique_ptr<collectives::DataPlane> plane, std::int32_t rank, int watch)
     : plane_(std::move(plane)), rank_(rank), watch_(watch) {}
@@ -27,7 +25,7 @@ void Executor::use(std::shared_ptr<collectives::Device> device, bool direct, boo
 Result<collectives::DataPlane::CollectivePtr> Executor::make(const Batch& batch) {
   if (!batch.of_device) return collectives::make_collective(*plane_, batch.exchange);
   if (device_ == nullptr) {
-    return Status::error(Code::kInternal, "a batch for devices where there is none");
+    return base::Status::error(base::Code::kInternal, "a batch for devices where there is none");
   }
   if (!direct_) return stage(batch, *device_, *plane_, lanes_, rank_);
   return launch_on_device(batch, *device_, *plane_, rank_, launched_);

@@ -9,7 +9,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Status;
 
 std::int32_t Job::local_size() const {
@@ -36,7 +35,7 @@ Status check_shared_settings(const std::vector<std::string>& texts) {
       text += (following ? ", " : "") + value + " on " + base::ranks_phrase(ranks);
       following = true;
     }
-    return Status::error(Code::kInvalidArgument,
+    return Status::error(base::Code::kInvalidArgument,
                          text + ". Give every rank the same (mpirun -x exports a variable)");
   }
   return {};

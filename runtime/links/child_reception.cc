@@ -8,7 +8,6 @@
 
 namespace ronde::runtime {
 
-using base::Instant;
 using base::Status;
 
 ChildReception::ChildReception(base::DoorPlan door, std::vector<ExpectedChild> children,
@@ -29,7 +28,7 @@ void ChildReception::watch(std::vector<pollfd>& entries) {
   door_.watch(entries);
 }
 
-Status ChildReception::step(std::span<const pollfd> entries, Instant now) {
+Status ChildReception::step(std::span<const pollfd> entries, base::Instant now) {
   for (std::size_t i = 0; i < watched_children_.size(); ++i) {
     if (entries[i].revents == 0) continue;
     Child& child = children_[watched_children_[i]];

@@ -3,10 +3,9 @@
 
 namespace ronde::runtime {
 
-using base::Result;
 using base::Status;
 
-Result<int> SetLinks::poll(const Take& take) {
+base::Result<int> SetLinks::poll(const Take& take) {
   const auto arrived = std::exchange(arrived_, {});
   for (const auto& bytes : arrived) {
     RONDE_ASSIGN_OR_RETURN(const auto message, decode_link_message(bytes));

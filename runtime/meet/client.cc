@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -21,7 +20,6 @@ using base::Clock;
 using base::Code;
 using base::Instant;
 using base::Nanoseconds;
-using base::narrow;
 using base::Result;
 using base::Status;
 
@@ -152,8 +150,8 @@ Result<MeetingClient::Parts> MeetingClient::answer(const Clock& clock, Instant d
     if (!frame->has_value()) {
       if (socket_->closed()) return rank_0_gone("ended");
       if (clock.now() >= deadline) return roll_.absent({0});
-      pollfd entry{socket_->fd(), narrow<short>(socket_->backlogged() ? POLLIN | POLLOUT : POLLIN),
-                   0};
+      pollfd entry{socket_->fd(),
+                   base::narrow<short>(socket_->backlogged() ? POLLIN | POLLOUT : POLLIN), 0};
       if (::poll(&entry, 1, base::poll_milliseconds(clock, deadline)) > 0 &&
           (entry.revents & POLLOUT) != 0) {
         RONDE_RETURN_IF_ERROR(socket_->flush().status());

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <map>
 #include <new>
 #include <utility>
@@ -18,7 +17,6 @@ namespace ronde::runtime {
 
 using base::Clock;
 using base::Code;
-using base::Instant;
 using base::MutexLock;
 using base::Result;
 using base::Status;
@@ -183,7 +181,7 @@ void Lobby::drop_those_who_left() {
   });
 }
 
-void Lobby::receive(base::Guest guest, Instant now) {
+void Lobby::receive(base::Guest guest, base::Instant now) {
   auto message = decode_meeting_message(guest.hello);
   auto* const hello = message.ok() ? std::get_if<MeetingHello>(&*message) : nullptr;
   if (hello == nullptr || hello->version != kMeetingVersion) {

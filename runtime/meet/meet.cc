@@ -16,12 +16,11 @@ namespace ronde::runtime {
 
 using base::Code;
 using base::Nanoseconds;
-using base::Result;
 using base::Status;
 
-Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan,
-                                                   const base::Clock& clock,
-                                                   base::Instant deadline) {
+base::Result<std::unique_ptr<collectives::Meeting>> meet(const MeetingPlan& plan,
+                                                         const base::Clock& clock,
+                                                         base::Instant deadline) {
   if (!plan.point.on_host() && !plan.secret.given()) {
     return Status::error(Code::kInvalidArgument,
                          "the ranks would meet over the network, at " + text_of(plan) +

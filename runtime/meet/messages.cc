@@ -9,8 +9,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
-using base::Result;
 using base::Status;
 
 // Not longer than what can be added to any time.
@@ -56,10 +54,10 @@ Status MeetingVerdict::status() const {
 
 std::vector<std::byte> encode(const MeetingMessage& message) { return base::encoded(message); }
 
-Result<MeetingMessage> decode_meeting_message(std::span<const std::byte> bytes) {
+base::Result<MeetingMessage> decode_meeting_message(std::span<const std::byte> bytes) {
   auto message = base::decoded<MeetingMessage>(bytes);
   if (message.ok()) return message;
-  return Status::error(Code::kInternal,
+  return Status::error(base::Code::kInternal,
                        "the ranks run different versions of Ronde: use the same "
                        "libronde.so on every rank",
                        message.status());

@@ -12,7 +12,6 @@
 namespace ronde::runtime {
 
 using base::Result;
-using base::Status;
 
 namespace {
 
@@ -22,7 +21,7 @@ constexpr const char* kFile = "RONDE_JOB_SECRET_FILE";
 Result<MeetingSecret> checked(const std::optional<std::string>& text,
                               const std::optional<std::string>& path) {
   const auto [secret, error] = base::secret_of(text, path);
-  if (!error.empty()) return Status::error(base::Code::kInvalidArgument, error);
+  if (!error.empty()) return base::Status::error(base::Code::kInvalidArgument, error);
   const auto bytes = std::as_bytes(std::span(secret));
   return MeetingSecret({bytes.begin(), bytes.end()});
 }

@@ -19,7 +19,6 @@ namespace ronde::runtime {
 using base::Clock;
 using base::Code;
 using base::Instant;
-using base::Nanoseconds;
 using base::narrow;
 using base::Result;
 using base::Status;
@@ -27,7 +26,7 @@ using base::Status;
 namespace {
 
 // How long rank 0 stays after a failure, to tell those that come a little later.
-constexpr Nanoseconds kLinger = std::chrono::seconds(2);
+constexpr base::Nanoseconds kLinger = std::chrono::seconds(2);
 
 class MeetingServer final : public MeetingEnd {
  public:

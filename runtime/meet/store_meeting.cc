@@ -20,7 +20,6 @@ using base::Clock;
 using base::Code;
 using base::Instant;
 using base::Nanoseconds;
-using base::narrow;
 using base::Result;
 using base::Status;
 
@@ -161,7 +160,7 @@ Result<StoreMeeting::Parts> StoreMeeting::send_and_receive(const MeetingPart& mi
                                                      "over this store, that it has " +
                                                      std::to_string(all.parts.size()) + apart);
   }
-  const Bytes& heard = all.parts[narrow<std::size_t>(plan_.rank)];
+  const Bytes& heard = all.parts[base::narrow<std::size_t>(plan_.rank)];
   // Rank 0 has given up before it saw what this rank has put there, or an older engine's has.
   if (all.round == round_ && heard.empty() && !verdict.ok()) {
     return Status::remote(verdict.code(),

@@ -6,7 +6,6 @@
 namespace ronde::runtime {
 
 using base::MutexLock;
-using base::Result;
 using base::Status;
 
 ControlStreams::ControlStreams(const RankContext& context, Notify notify)
@@ -52,7 +51,7 @@ Status ControlStreams::flush() {
   return {};
 }
 
-Result<std::optional<Decision>> ControlStreams::next() {
+base::Result<std::optional<Decision>> ControlStreams::next() {
   RONDE_ASSIGN_OR_RETURN(const auto bytes, decisions_.poll());
   if (!bytes.has_value()) return std::optional<Decision>();
   count(bytes->size());

@@ -5,7 +5,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::MutexLock;
 using base::Status;
 
@@ -36,7 +35,7 @@ void FailurePath::fail_alone(const Status& why) const {
 }
 
 void FailurePath::fail_for_memory() const {
-  context_.board.fail({-1, context_.rank, Code::kOutOfMemory, "out of memory", "", true});
+  context_.board.fail({-1, context_.rank, base::Code::kOutOfMemory, "out of memory", "", true});
 }
 
 bool FailurePath::check() {

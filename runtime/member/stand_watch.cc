@@ -2,7 +2,6 @@
 #include "runtime/member/stand_watch.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -10,7 +10,6 @@
 namespace ronde::runtime {
 
 using base::Result;
-using base::Status;
 
 StepSpan steps_of(const collectives::Board& board, std::span<const std::int32_t> ranks,
                   const Joined& joined, std::int32_t entry) {
@@ -67,7 +66,7 @@ Result<int> BoardDesk::take_ready(const TakeReady& take) {
   return work;
 }
 
-Status BoardDesk::flush() {
+base::Status BoardDesk::flush() {
   auto flushed = decisions_.flush();
   if (flushed.ok() && !*flushed) {
     detach_closed();

@@ -10,7 +10,6 @@
 namespace ronde::runtime {
 
 using base::Code;
-using base::Result;
 using base::Status;
 
 bool is_accident(const Links::Lost& lost, bool somebody_left, bool in_use) {
@@ -45,7 +44,7 @@ Relay::Relay(collectives::Board board, const base::JobShape& shape, std::int32_t
       clock_(clock),
       far_(shape.ranks()) {}
 
-Result<int> Relay::step(bool data_plane_idle) {
+base::Result<int> Relay::step(bool data_plane_idle) {
   const auto announced =
       desk_.take_announcements([this](std::int32_t position, auto bytes) -> Status {
         if (is_frame(bytes)) {

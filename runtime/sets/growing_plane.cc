@@ -9,12 +9,11 @@ namespace ronde::runtime {
 
 using base::Result;
 using base::Status;
-using collectives::Collective;
 using collectives::Exchange;
 using collectives::StepResult;
 
 // The collective of the exchange that is too large: it begins when the leader has made the slots.
-class GrowingPlane::AfterGrowth final : public Collective {
+class GrowingPlane::AfterGrowth final : public collectives::Collective {
  public:
   AfterGrowth(GrowingPlane& plane, Exchange exchange)
       : plane_(plane), exchange_(std::move(exchange)) {}

@@ -9,7 +9,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::MutexLock;
 using base::Status;
 
@@ -23,9 +22,9 @@ Status SetOpenings::begin(const SetOpeningPtr& opening) {
   const MutexLock lock(mutex_);
   RONDE_RETURN_IF_ERROR(shut_);
   if (!names_.insert(opening->name).second) {
-    return Status::error(Code::kDuplicateName, "process set '" + opening->name +
-                                                   "' is open on this rank already: close it "
-                                                   "first, or use another name");
+    return Status::error(base::Code::kDuplicateName, "process set '" + opening->name +
+                                                         "' is open on this rank already: close it "
+                                                         "first, or use another name");
   }
   opening_[opening->name] = opening;
   return {};

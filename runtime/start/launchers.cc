@@ -13,15 +13,13 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::narrow;
-using base::Result;
 using base::Status;
 
 namespace {
 
 Status refused_launch(const std::string& text) {
-  return Status::error(Code::kInvalidArgument, text);
+  return Status::error(base::Code::kInvalidArgument, text);
 }
 
 // Rank and size; size may be unknown.
@@ -65,7 +63,7 @@ std::int64_t port_of_torchrun(Environment environment, std::int64_t master_port)
 // Ranges of ports that no system gives out by itself begin below 32768. The port depends on the
 // step, so that the steps of one allocation can run side by side. SLURM_SRUN_COMM_PORT would not
 // do: srun itself listens there, and may run on the same host.
-Result<std::int64_t> port_of_slurm(Environment environment) {
+base::Result<std::int64_t> port_of_slurm(Environment environment) {
   constexpr std::int64_t kFirstPort = 20000;
   constexpr std::int64_t kPorts = 10000;
   constexpr std::int64_t kMostJobs = std::int64_t{1} << 40U;

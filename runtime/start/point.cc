@@ -2,7 +2,6 @@
 // Reading and writing a meeting point.
 #include "runtime/start/point.h"
 
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -12,8 +11,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
-using base::narrow;
 using base::Result;
 using base::Status;
 
@@ -24,7 +21,7 @@ constexpr const char* kSocket = "unix:";
 constexpr std::size_t kLongestSocket = 90;
 
 Status refused_point(const std::string& text) {
-  return Status::error(Code::kInvalidArgument, text);
+  return Status::error(base::Code::kInvalidArgument, text);
 }
 
 }  // namespace
@@ -81,7 +78,7 @@ Result<MeetingPoint> parse_meeting_point(const std::string& what, const std::str
     return wrong();
   }
   const bool loopback = is_loopback(host);
-  return MeetingPoint{std::move(host), narrow<std::uint16_t>(*port), loopback, ""};
+  return MeetingPoint{std::move(host), base::narrow<std::uint16_t>(*port), loopback, ""};
 }
 
 }  // namespace ronde::runtime

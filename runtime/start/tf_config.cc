@@ -15,12 +15,10 @@
 namespace ronde::runtime {
 
 using base::narrow;
-using base::Result;
-using base::Status;
 
 namespace {
 
-Result<MeetingPoint> point_of(const std::vector<std::string>& all) {
+base::Result<MeetingPoint> point_of(const std::vector<std::string>& all) {
   MeetingPoint first;
   bool one_host = true;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -49,7 +47,7 @@ MaybeInfo info_of_tf_config(std::span<const std::string> environment) {
   if (!text) return std::optional<LaunchInfo>();
   const auto read = base::read_tf_config(*text);
   if (const auto* const wrong = std::get_if<std::string>(&read)) {
-    return Status::error(base::Code::kInvalidArgument, *wrong);
+    return base::Status::error(base::Code::kInvalidArgument, *wrong);
   }
   const auto& config = std::get<base::TfConfig>(read);
   if (config.cluster.empty()) return std::optional<LaunchInfo>();  // as TensorFlow does

@@ -9,7 +9,6 @@
 namespace ronde::runtime {
 
 using base::Code;
-using base::Result;
 using base::Status;
 using collectives::Device;
 
@@ -55,7 +54,7 @@ Status check_pointer(const std::string& name, const std::string& which, const vo
                                 ": a rank reduces what is on its own device");
 }
 
-Result<collectives::ReadyMarkPtr> mark_now(const Readiness& waits_for, Device& device) {
+base::Result<collectives::ReadyMarkPtr> mark_now(const Readiness& waits_for, Device& device) {
   RONDE_RETURN_IF_ERROR(device.check_stream(waits_for.stream));
   return device.mark(waits_for.stream, waits_for.event);
 }

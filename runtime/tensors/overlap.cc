@@ -11,7 +11,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::Status;
 
 namespace {
@@ -68,7 +67,7 @@ Status check_apart(const TensorMemory& in_flight, const TensorMemory& submitted,
   for (const Use& use : uses_of(submitted, rank, size)) {
     for (const Use& other : others) {
       if (!conflict(use, other)) continue;
-      return Status::error(Code::kInvalidArgument,
+      return Status::error(base::Code::kInvalidArgument,
                            text_of(submitted, use.view) + ": its memory overlaps with that of " +
                                text_of(in_flight, other.view) + " and still in flight, and " +
                                (use.written && other.written ? "both are" : "one of them is") +

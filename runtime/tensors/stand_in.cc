@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/tensors/stand_in.h"
 
-#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "base/dtype.h"

@@ -7,9 +7,7 @@
 namespace ronde::runtime {
 
 using base::Code;
-using base::Instant;
 using base::Nanoseconds;
-using base::Result;
 using base::Status;
 
 ClockOffset offset_of(std::int32_t host, const base::JobShape& shape,
@@ -31,8 +29,8 @@ ClockOffset offset_of(std::int32_t host, const base::JobShape& shape,
   return {(least + most) / 2, (most - least) / 2};
 }
 
-Result<ClockOffset> measure_offset(std::int32_t host, const base::JobShape& shape,
-                                   const base::Clock& clock, const ExchangeBytes& exchange) {
+base::Result<ClockOffset> measure_offset(std::int32_t host, const base::JobShape& shape,
+                                         const base::Clock& clock, const ExchangeBytes& exchange) {
   if (shape.hosts() == 1) return ClockOffset{};
   std::vector<std::vector<ClockReading>> rounds;
   ClockReading before;
@@ -40,7 +38,7 @@ Result<ClockOffset> measure_offset(std::int32_t host, const base::JobShape& shap
   for (int round = 0; round <= kClockExchanges; ++round) {
     std::vector<std::byte> mine(sizeof(before));
     std::memcpy(mine.data(), &before, sizeof(before));
-    const Instant sent = clock.now();
+    const base::Instant sent = clock.now();
     RONDE_ASSIGN_OR_RETURN(const auto all, exchange(mine));
     before = {sent, clock.now()};
     if (round == 0) continue;

@@ -8,7 +8,6 @@
 
 namespace ronde::runtime {
 
-using base::Code;
 using base::MutexLock;
 using base::Status;
 
@@ -58,7 +57,7 @@ Status Timeline::start(const std::string& path, bool cycles) {
   const MutexLock lock(starting_);
   if (writer_.joinable() && on()) {
     if (file_->path() == path_on(path, place_.host)) return {};
-    return Status::error(Code::kInvalidArgument,
+    return Status::error(base::Code::kInvalidArgument,
                          "a timeline is being written to '" + file_->path() + "': stop it first");
   }
   if (writer_.joinable()) end().ignore();  // its file could not be written, which was logged

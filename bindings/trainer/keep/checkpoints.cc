@@ -13,7 +13,6 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
-#include <limits>
 #include <new>
 #include <system_error>
 #include <thread>

@@ -9,7 +9,6 @@
 #include <charconv>
 #include <locale>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 namespace ronde::trainer {

@@ -10,7 +10,6 @@
 
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
-#include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <string>
 #include <utility>
 

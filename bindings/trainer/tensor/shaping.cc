@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that move elements or add them up.
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <map>

@@ -6,7 +6,6 @@
 
 #include "bindings/trainer/fit/strategy/part_bytes.h"
 #include "bindings/trainer/fit/strategy/strategy.h"
-#include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer {
 

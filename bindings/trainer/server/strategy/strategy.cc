@@ -2,7 +2,6 @@
 #include "bindings/trainer/server/strategy/strategy.h"
 
 #include <string>
-#include <utility>
 
 #include "bindings/trainer/tensor/errors.h"
 
