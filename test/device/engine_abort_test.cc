@@ -12,8 +12,6 @@
 namespace ronde::device_test {
 namespace {
 
-using base::Code;
-using base::Status;
 using runtime::Engine;
 using runtime::Operation;
 using ::testing::HasSubstr;
@@ -43,7 +41,7 @@ TEST_F(DeviceAbort, MemoryIsGivenBackWhenTheCopiesAreOver) {
       const auto work =
           engine.submit(device_vector("t", operation, kElements, memory.get(), memory.get()));
       ASSERT_TRUE(work.ok());
-      EXPECT_EQ(engine.wait(**work).code(), Code::kDeadline);
+      EXPECT_EQ(engine.wait(**work).code(), base::Code::kDeadline);
       EXPECT_FALSE(engine.close().ok());
     });
     const std::string lines = ::testing::internal::GetCapturedStderr();

@@ -15,7 +15,6 @@ namespace {
 using base::Code;
 using base::Status;
 using runtime::Engine;
-using runtime::Operation;
 using runtime::Submission;
 using ::testing::HasSubstr;
 using testing::on_ranks;
@@ -207,7 +206,7 @@ TEST_F(DeviceFailure, ResultsOutliveTheEngine) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const DeviceMemory mine(all(static_cast<float>(rank)));
     const auto work = engine.submit(
-        device_vector("g", Operation::kAllgather, kFailingElements, mine.get(), nullptr));
+        device_vector("g", runtime::Operation::kAllgather, kFailingElements, mine.get(), nullptr));
     ASSERT_TRUE(work.ok());
     ASSERT_TRUE(engine.wait(**work).ok());
     works[static_cast<std::size_t>(rank)] = *work;

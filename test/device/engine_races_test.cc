@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,10 +16,8 @@
 namespace ronde::device_test {
 namespace {
 
-using base::Code;
 using base::Status;
 using runtime::Engine;
-using ::testing::HasSubstr;
 
 constexpr int kThreads = 3;
 constexpr std::int64_t kRaceElements = 16;
@@ -32,8 +29,8 @@ class DeviceRaces : public ::testing::TestWithParam<const char*> {
 };
 
 void expect_closed(const Status& status) {
-  EXPECT_EQ(status.code(), Code::kClosed) << status.message();
-  EXPECT_THAT(status.message(), HasSubstr("closed"));
+  EXPECT_EQ(status.code(), base::Code::kClosed) << status.message();
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("closed"));
 }
 
 // Submits until the engine is closed, and has a stream wait for some of it.

@@ -12,11 +12,8 @@
 namespace ronde::device_test {
 namespace {
 
-using base::Code;
 using runtime::Engine;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::submit_and_wait;
 
 class DeviceStart : public ::testing::Test {
@@ -37,7 +34,7 @@ class DeviceStart : public ::testing::Test {
         EXPECT_TRUE(status.ok()) << status.message();
         EXPECT_EQ(memory.values<float>(), std::vector<float>(100, 3.0F));
       } else {
-        EXPECT_EQ(status.code(), Code::kUnsupported);
+        EXPECT_EQ(status.code(), base::Code::kUnsupported);
         EXPECT_THAT(status.message(), HasSubstr(refused));
       }
     });

@@ -13,10 +13,7 @@
 namespace ronde::device_test {
 namespace {
 
-using base::Code;
 using runtime::Engine;
-using runtime::Submission;
-using ::testing::HasSubstr;
 using testing::submit_and_wait;
 
 constexpr std::int64_t kStreamElements = 500;
@@ -224,7 +221,7 @@ TEST(DeviceStreams, ForHostMemoryNoStreamCanWait) {
     const auto work = engine.submit(testing::allreduce_of("t", host));
     ASSERT_TRUE(work.ok());
     const auto status = engine.let_stream_wait(**work, stream.get());
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(status.code(), base::Code::kInvalidArgument);
     EXPECT_EQ(status.message(),
               "'t' is in host memory, which no stream can wait for: wait for it without one");
     EXPECT_TRUE(engine.wait(**work).ok());
@@ -242,7 +239,7 @@ TEST(DeviceStreams, AStreamUnderCaptureCannotWait) {
     const auto work = engine.submit(device_allreduce("t", memory, kStreamElements, slow.get()));
     ASSERT_TRUE(work.ok());
     EXPECT_THAT(engine.let_stream_wait(**work, captured.get()).message(),
-                HasSubstr("'t': the stream is under graph capture"));
+                ::testing::HasSubstr("'t': the stream is under graph capture"));
     kit.end_capture(captured.get());
     EXPECT_TRUE(engine.wait(**work).ok());
   });

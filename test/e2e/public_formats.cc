@@ -21,8 +21,6 @@
 
 namespace {
 
-using ronde::trainer::StateTensor;
-
 // Steps of 10, whose loss tells the run.
 void write_run(const std::string& directory, int run, std::uint64_t first, std::uint64_t last) {
   ronde::trainer::EventWriter events(directory + "/logs", first);
@@ -44,9 +42,9 @@ void write_tensors(const std::string& directory) {
   std::vector<float> special = {-0.0F,         Limits::infinity(), -Limits::infinity(),
                                 Limits::max(), Limits::lowest(),   Limits::denorm_min(),
                                 Limits::min(), Limits::epsilon(),  Limits::quiet_NaN()};
-  const std::vector<StateTensor> tensors = {{"fc1/weight", {2, 3}, weights},
-                                            {"scalar", {}, scalar},
-                                            {"größe \"1\"/m", {1, 9, 1}, special}};
+  const std::vector<ronde::trainer::StateTensor> tensors = {{"fc1/weight", {2, 3}, weights},
+                                                            {"scalar", {}, scalar},
+                                                            {"größe \"1\"/m", {1, 9, 1}, special}};
   ronde::trainer::CheckpointState state;
   state.global_step = 60;
   ronde::trainer::write_checkpoint(ronde::trainer::disk(), directory + "/step-60", state,

@@ -16,7 +16,6 @@ namespace {
 
 using fuzz::Bytes;
 using fuzz::Random;
-using fuzz::random_byte;
 
 std::int32_t number(Random& random) { return static_cast<std::int32_t>(draw(random, 0, 1 << 20)); }
 
@@ -88,7 +87,7 @@ TEST(LinkMessagesFuzz, Noise) {
   Random random(99);
   for (int i = 0; i < 40'000 && !testing::Test::HasFailure(); ++i) {
     Bytes bytes(static_cast<std::size_t>(draw(random, 1, 80)));
-    for (std::byte& byte : bytes) byte = random_byte(random);
+    for (std::byte& byte : bytes) byte = fuzz::random_byte(random);
     // A kind that exists, or nearly all noise ends at its first byte.
     bytes[0] = random_message(random)[0];
     (void)check(bytes);

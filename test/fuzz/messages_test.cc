@@ -4,9 +4,6 @@
 // never crash, read beyond the end or take memory that the message does not pay for (asan watches).
 #include <gtest/gtest.h>
 
-#include <random>
-#include <vector>
-
 #include "runtime/negotiate/messages.h"
 #include "test/fuzz/damage.h"
 #include "test/unit/runtime/negotiate/sample_messages.h"
@@ -16,7 +13,6 @@ namespace {
 
 using fuzz::Bytes;
 using fuzz::Random;
-using fuzz::random_byte;
 
 Bytes random_message(Random& random) {
   return draw(random, 0, 1) == 0 ? encode(random_announcement(random))
@@ -61,7 +57,7 @@ TEST(MessagesFuzz, Noise) {
   Random random(99);
   for (int i = 0; i < 40'000 && !testing::Test::HasFailure(); ++i) {
     Bytes bytes(static_cast<std::size_t>(draw(random, 0, 80)));
-    for (std::byte& byte : bytes) byte = random_byte(random);
+    for (std::byte& byte : bytes) byte = fuzz::random_byte(random);
     // A kind that exists, or nearly all noise ends at its first byte.
     const unsigned kinds[] = {1, 2, 3, 16, 17, 18, 19, 20, 21};
     if (!bytes.empty()) bytes[0] = static_cast<std::byte>(kinds[draw(random, 0, 8)]);

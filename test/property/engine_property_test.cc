@@ -4,12 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/engine/engine.h"
@@ -19,8 +17,6 @@ namespace ronde::runtime {
 namespace {
 
 using testing::allreduce_of;
-using testing::broadcast_of;
-using testing::run_job;
 
 struct Tensor {
   std::string name;
@@ -45,7 +41,7 @@ TEST_P(EngineProperty, DroppedWorksAreReducedAllTheSame) {
   const int ranks = GetParam();
   const std::vector<Tensor> tensors = tensors_of(7, 16);
   std::vector<std::vector<std::vector<float>>> data(static_cast<std::size_t>(ranks));
-  run_job(ranks, [&](int rank, Engine& engine) {
+  testing::run_job(ranks, [&](int rank, Engine& engine) {
     auto& mine = data[static_cast<std::size_t>(rank)];
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), 0);

@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -23,13 +21,8 @@
 namespace ronde::runtime {
 namespace {
 
-using testing::allgather_of;
-using testing::allreduce_of;
 using testing::barrier_of;
-using testing::broadcast_of;
 using testing::EnginePtr;
-using testing::on_ranks;
-using testing::open_engines;
 
 using SetTwister = std::mt19937;
 
@@ -139,11 +132,11 @@ Submission submission_of(Pending& pending) {
   const SetCall& call = *pending.call;
   switch (call.operation) {
     case Operation::kAllreduce:
-      return allreduce_of(call.name, pending.data);
+      return testing::allreduce_of(call.name, pending.data);
     case Operation::kBroadcast:
-      return broadcast_of(call.name, pending.data, call.root);
+      return testing::broadcast_of(call.name, pending.data, call.root);
     case Operation::kAllgather:
-      return allgather_of(call.name, pending.data);
+      return testing::allgather_of(call.name, pending.data);
     default:
       return barrier_of(call.name);
   }
@@ -156,8 +149,8 @@ class RandomProgram {
   void run() {
     testing::EngineOptions options;
     options.shape = program_.shape;
-    const auto engines = open_engines(program_.ranks, options);
-    on_ranks(program_.ranks, [&](int rank) {
+    const auto engines = testing::open_engines(program_.ranks, options);
+    testing::on_ranks(program_.ranks, [&](int rank) {
       Engine& engine = *engines[static_cast<std::size_t>(rank)];
       SetTwister random(seed_ * 64 + static_cast<std::uint32_t>(rank));
       for (int round = 0; round < program_.rounds; ++round) {

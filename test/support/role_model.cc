@@ -3,7 +3,6 @@
 #include "test/support/role_model.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/numbers.h"
 

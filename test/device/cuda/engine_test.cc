@@ -9,8 +9,6 @@
 namespace ronde::device_test {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr std::size_t kLarge = 300'000;  // f32: above what is packed
 
 class CudaEngine : public CudaTest {};
@@ -81,7 +79,7 @@ TEST_F(CudaEngine, OneSmallTensorIsNotPacked) {
     batch.add(one, 10);
     fakes().reset();
     ASSERT_EQ(rank.finish(rank.execute(batch.get())), RONDE_PLUGIN_OK);
-    EXPECT_THAT(trace(), Not(HasSubstr("pack")));
+    EXPECT_THAT(trace(), Not(::testing::HasSubstr("pack")));
     EXPECT_EQ(fakes().get("allocations"), 0);
   });
 }

@@ -3,7 +3,6 @@
 #include "test/device/cuda/fake_cuda.h"
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>

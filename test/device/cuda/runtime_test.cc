@@ -7,7 +7,6 @@
 namespace ronde::device_test {
 namespace {
 
-using base::Status;
 using runtime::Engine;
 using ::testing::HasSubstr;
 using testing::on_ranks;
@@ -60,7 +59,7 @@ TEST_F(CudaRuntime, NobodyCallsCudaWithoutTheDeviceOrInTheWayOfACapture) {
       const DeviceStream stream;
       const auto work = engine.submit(device_allreduce("t", memory, 10, stream.get()));
       ASSERT_TRUE(work.ok()) << work.status().message();
-      const Status status = engine.let_stream_wait(**work, stream.get());
+      const base::Status status = engine.let_stream_wait(**work, stream.get());
       EXPECT_TRUE(status.ok()) << status.message();
       Device::instance().kit->synchronize(stream.get());
       EXPECT_EQ(memory.values<float>(), floats(10, 2));

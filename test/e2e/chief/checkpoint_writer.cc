@@ -4,7 +4,6 @@
 // usage: checkpoint_writer save DIRECTORY STEP:VERSION...
 //        checkpoint_writer show DIRECTORY...
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -15,7 +14,6 @@
 namespace {
 
 using ronde::trainer::Checkpoints;
-using ronde::trainer::CheckpointState;
 
 constexpr std::size_t kElements = 100;
 // An owner that was killed before it could write its name may be on another host, where it lives.
@@ -47,7 +45,7 @@ std::string go_on(Checkpoints& checkpoints) {
 }
 
 bool save(Checkpoints& checkpoints, const std::string& what) {
-  CheckpointState state;
+  ronde::trainer::CheckpointState state;
   state.global_step = std::stoull(what);
   state.flags = kFlags;
   state.numbers["version"] = std::stod(what.substr(what.find(':') + 1));

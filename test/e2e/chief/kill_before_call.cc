@@ -17,7 +17,6 @@
 
 namespace {
 
-using ronde::interposed::mode_of;
 using ronde::interposed::next;
 using ronde::interposed::path_of;
 
@@ -40,7 +39,7 @@ extern "C" {
 __attribute__((visibility("default"))) int open(const char* path, int flags, ...) {
   va_list arguments;
   va_start(arguments, flags);
-  const mode_t mode = mode_of(flags, arguments);
+  const mode_t mode = ronde::interposed::mode_of(flags, arguments);
   va_end(arguments);
   if ((flags & O_CREAT) != 0) count("open", path);
   return next<int(const char*, int, ...)>("open")(path, flags, mode);

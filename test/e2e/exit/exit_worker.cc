@@ -2,7 +2,6 @@
 // A rank that ends its process with an engine that is open.
 //
 // usage: exit_worker global | never | failed | exit
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

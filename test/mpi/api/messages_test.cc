@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <numeric>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <ronde/ronde.hpp>

@@ -15,14 +15,9 @@ namespace ronde::base {
 namespace {
 
 using testing::Contains;
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 
 using Lines = std::vector<std::string>;
-using std::chrono::duration_cast;
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -48,7 +43,7 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config->buffer_bytes, Bytes(std::int64_t{16} << 30));
   EXPECT_EQ(config->plan_capacity, 8192);
   EXPECT_EQ(config->linger, seconds(0));
-  EXPECT_EQ(config->spin, microseconds(50));
+  EXPECT_EQ(config->spin, std::chrono::microseconds(50));
   EXPECT_EQ(config->start_timeout, seconds(60));
   EXPECT_EQ(config->stall_warning, seconds(30));
   EXPECT_EQ(config->stall_failure, seconds(1800));
@@ -222,7 +217,7 @@ TEST(Config, UnknownNamesAreReported) {
                     "RONDE_RESTART_JOB=a"};
   const auto config = Config::from_environment(lines, &unknown);
   ASSERT_TRUE(config.ok());
-  EXPECT_THAT(unknown, ElementsAre("RONDE_ALGORITM", "RONDE_ZZZ"));
+  EXPECT_THAT(unknown, testing::ElementsAre("RONDE_ALGORITM", "RONDE_ZZZ"));
   EXPECT_TRUE(Config::from_environment(lines).ok()) << "nobody has to ask";
 }
 
@@ -250,7 +245,7 @@ TEST(Config, AnEmptyVariableIsNotSet) {
     const auto config = Config::from_environment(Lines{std::string(row.name) + "="}, &unknown);
     ASSERT_TRUE(config.ok()) << config.status().to_string();
     EXPECT_EQ(config->shared_text(), read({})->shared_text()) << row.name;
-    EXPECT_THAT(unknown, IsEmpty());
+    EXPECT_THAT(unknown, testing::IsEmpty());
   }
 }
 
@@ -271,7 +266,7 @@ TEST(Config, TheEnvironmentOfThisProcess) {
   ASSERT_EQ(setenv("RONDE_TEST_OF_CONFIG", "a=b", 1), 0);
   EXPECT_THAT(process_environment(), Contains("RONDE_TEST_OF_CONFIG=a=b"));
   ASSERT_EQ(unsetenv("RONDE_TEST_OF_CONFIG"), 0);
-  EXPECT_THAT(process_environment(), Not(Contains(HasSubstr("RONDE_TEST_OF_CONFIG"))));
+  EXPECT_THAT(process_environment(), testing::Not(Contains(HasSubstr("RONDE_TEST_OF_CONFIG"))));
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -21,7 +20,6 @@
 namespace ronde::base {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -197,7 +195,7 @@ TEST(LineWriterR8, AProcessThatMayOpenNoFileDoesNotBlockEither) {
   const std::string line(99, 'x');
   for (int i = 0; i < 100; ++i) writer.write(line + "\n");
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
-  EXPECT_THAT(lines_of(pipe.read()), Each(line));
+  EXPECT_THAT(lines_of(pipe.read()), testing::Each(line));
   writer.catch_up();
   EXPECT_THAT(pipe.read(), HasSubstr("lines were lost here"));
 }

@@ -12,8 +12,6 @@
 namespace ronde::base {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
@@ -40,7 +38,7 @@ TEST(Numbers, TryNarrowIsAnErrorWithTheRange) {
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.status().code(), Code::kInvalidArgument);
   EXPECT_EQ(bad.status().message(), "rank 128 is out of range [-128, 127]");
-  EXPECT_THAT(bad.status().place(), HasSubstr("numbers_test.cc"));
+  EXPECT_THAT(bad.status().place(), testing::HasSubstr("numbers_test.cc"));
   EXPECT_FALSE((try_narrow<std::uint32_t>(-1, "count").ok()));
 }
 
@@ -62,7 +60,9 @@ TEST(Numbers, CountsAddSubtractAndCompare) {
 
 // Elements are not bytes: mixing them up must not compile.
 template <typename A, typename B>
-concept Addable = requires(A a, B b) { a + b; };
+concept Addable = requires(A a, B b) {
+  a + b;
+};
 static_assert(Addable<Bytes, Bytes>);
 static_assert(!Addable<Bytes, Elements>);
 static_assert(!Addable<Bytes, std::int64_t>);

@@ -13,9 +13,6 @@
 namespace ronde::base {
 namespace {
 
-using testing::HasSubstr;
-using testing::MatchesRegex;
-
 TEST(Status, SuccessSaysSo) {
   const Status status;
   EXPECT_TRUE(status.ok());
@@ -67,7 +64,8 @@ TEST(Status, AnErrorOfAnotherRankKeepsItsPlace) {
 TEST(Status, ErrnoInWords) {
   const Status status = Status::system("opening /dev/shm", EACCES);
   EXPECT_EQ(status.code(), Code::kSystem);
-  EXPECT_THAT(status.message(), MatchesRegex("opening /dev/shm: .*[Pp]ermission denied.*"));
+  EXPECT_THAT(status.message(),
+              testing::MatchesRegex("opening /dev/shm: .*[Pp]ermission denied.*"));
   EXPECT_EQ(Status::system("mapping", ENOMEM).code(), Code::kOutOfMemory);
 }
 

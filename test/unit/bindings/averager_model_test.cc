@@ -22,9 +22,7 @@
 
 namespace {
 
-using ronde::testing::on_ranks;
 using ronde::testing::thrown_by;
-using ::testing::Each;
 
 // How a rank takes a step.
 struct Way {
@@ -100,7 +98,7 @@ class Rank {
     for (std::size_t g = 0; g < 2; ++g) {
       const std::optional<float> average = average_of(pair, step, "ab"[g]);
       if (!average) continue;  // what is there is not specified
-      EXPECT_THAT(gradients_[g], Each(g == 0 && elsewhere ? 0.0F : *average)) << "ab"[g];
+      EXPECT_THAT(gradients_[g], ::testing::Each(g == 0 && elsewhere ? 0.0F : *average)) << "ab"[g];
     }
   }
 
@@ -150,7 +148,7 @@ TEST_P(GradientAveragerModel, NoAverageMixesStepsWhateverTwoRanksDo) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     std::vector<Pair> pairs = every_pair();
     std::shuffle(pairs.begin(), pairs.end(), std::mt19937(seed));
-    on_ranks(2, [&](ronde::Engine& engine) {
+    ronde::testing::on_ranks(2, [&](ronde::Engine& engine) {
       Rank rank(engine, GetParam());
       for (std::size_t step = 0; step < pairs.size(); ++step) {
         SCOPED_TRACE("seed " + std::to_string(seed) + ", step " + std::to_string(step) + ", rank " +

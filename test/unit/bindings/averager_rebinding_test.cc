@@ -24,8 +24,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
 using Gradient = std::vector<float>;
 
@@ -71,11 +69,11 @@ TEST(GradientAveragerRebinding, TellsTheRankThatLeftSomeOut) {
     if (engine.rank() == 0) averager.ready(bias_id);
     const std::string told = thrown_by([&] { averager.wait(); });
     if (engine.rank() == 0) {
-      EXPECT_THAT(told, IsEmpty());
+      EXPECT_THAT(told, ::testing::IsEmpty());
     } else {
-      EXPECT_THAT(told,
-                  AllOf(HasSubstr("1 of 2"), HasSubstr("rank 1"), HasSubstr("'bias'"),
-                        HasSubstr("averager_rebinding_test.cc:"), Not(HasSubstr("'weight'"))));
+      EXPECT_THAT(told, AllOf(HasSubstr("1 of 2"), HasSubstr("rank 1"), HasSubstr("'bias'"),
+                              HasSubstr("averager_rebinding_test.cc:"),
+                              ::testing::Not(HasSubstr("'weight'"))));
     }
     EXPECT_THAT(weight, Each(FloatEq(2.0F)));
     EXPECT_THAT(bias, Each(FloatEq(2.0F)));

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -25,7 +24,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 using Gradient = std::vector<float>;
 
@@ -324,7 +322,7 @@ TEST(GradientAveragerSteps, AnUnknownIdIsNamedWithTheCount) {
     EXPECT_THAT(thrown_by([&] { averager.ready(0); }), HasSubstr("none"));
     averager.add("gradient", std::span(gradient));
     EXPECT_THAT(thrown_by([&] { averager.ready(7); }),
-                AllOf(HasSubstr("7"), HasSubstr("1 gradient"), Not(HasSubstr("_M_"))));
+                AllOf(HasSubstr("7"), HasSubstr("1 gradient"), ::testing::Not(HasSubstr("_M_"))));
     averager.wait();
     EXPECT_THAT(gradient, Each(FloatEq(1.0F)));
   });

@@ -2,7 +2,6 @@
 // What a program notices of the background thread of its engine.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>

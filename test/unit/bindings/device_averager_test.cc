@@ -17,8 +17,6 @@ namespace {
 using ronde::device_test::Device;
 using ronde::device_test::DeviceMemory;
 using ronde::testing::on_ranks;
-using ronde::testing::thrown_by;
-using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
@@ -248,8 +246,8 @@ TEST_P(DeviceAverager, WhatIsLeftOutAfterItMovedFailsOnAllRanks) {
     averager.wait();
     averager.ready(on_host);
     if (engine.rank() == 0) averager.ready(id, trainer.gradient());
-    EXPECT_THAT(thrown_by([&] { averager.wait(); }),
-                AllOf(HasSubstr("'gradient'"), HasSubstr("on a device")));
+    EXPECT_THAT(ronde::testing::thrown_by([&] { averager.wait(); }),
+                ::testing::AllOf(HasSubstr("'gradient'"), HasSubstr("on a device")));
     EXPECT_THAT(host, Each(FloatEq(4.0F)));
   });
 }

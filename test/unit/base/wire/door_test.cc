@@ -19,7 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using strangers::bytes_of;
 using strangers::hear;
-using strangers::introduce;
 using ::testing::HasSubstr;
 
 // A door, in steps of the test, on a clock that the test moves.
@@ -31,7 +30,7 @@ struct Doorway {
     return socket;
   }
   HelloReader::Got let_in(const FileDescriptor& socket, std::string_view with) {
-    return introduce(socket, bytes_of(with), bytes_of("rank 3"), [&] { step(); });
+    return strangers::introduce(socket, bytes_of(with), bytes_of("rank 3"), [&] { step(); });
   }
   // What the door says of those who were turned away, as soon as it has turned somebody away.
   std::string turned_away() {

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -13,7 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <optional>
 #include <utility>
 
 #include "test/support/eventually.h"

@@ -13,7 +13,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::Optional;
-using testing::SizeIs;
 
 TEST(NodeList, Names) {
   EXPECT_THAT(read_node_list("node1"), Optional(ElementsAre("node1")));
@@ -45,7 +44,7 @@ TEST(NodeList, NoList) {
 }
 
 TEST(NodeList, AMillionAtMost) {
-  EXPECT_THAT(read_node_list("n[1-1048576]"), Optional(SizeIs(1048576)));
+  EXPECT_THAT(read_node_list("n[1-1048576]"), Optional(testing::SizeIs(1048576)));
   for (const std::string bad : {"n[0-1048576]", "n[1-1048576],a", "n[1-2000][1-2000]",
                                 "n[0-4294967295]", "n[1-1048576,1]"}) {
     EXPECT_EQ(read_node_list(bad), std::nullopt) << bad;

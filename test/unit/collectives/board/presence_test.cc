@@ -19,8 +19,6 @@
 namespace ronde::collectives {
 namespace {
 
-using base::Code;
-
 TEST(BoardPresence, PresenceIsSeenByTheOthers) {
   const auto boards = make_boards(small(2));
   EXPECT_EQ(boards[1].presence(0).state, PresenceState::kAbsent);
@@ -95,7 +93,7 @@ TEST(BoardPresence, DoingIsNeverTorn) {
 FailureRecord record_of(std::int32_t rank) {
   return {.culprit = rank,
           .reporter = rank + 100,
-          .code = Code::kPeerFailed,
+          .code = base::Code::kPeerFailed,
           .text = std::string(500, static_cast<char>('a' + rank)),
           .place = "runtime/agent.cc:" + std::to_string(rank)};
 }

@@ -12,7 +12,6 @@ namespace {
 
 using base::DType;
 using base::ReduceOp;
-using kernel_test::Case;
 using kernel_test::GuardedBytes;
 using kernel_test::kMisalignments;
 using oracle::Bytes;
@@ -99,7 +98,7 @@ void check(InstructionSet set, const Problem& problem, const Layout& layout) {
 constexpr std::array kAllDestinations{Destinations::kOneElsewhere, Destinations::kThreeElsewhere,
                                       Destinations::kEverySource, Destinations::kLastSource};
 
-class HostKernelsTest : public testing::TestWithParam<Case> {
+class HostKernelsTest : public testing::TestWithParam<kernel_test::Case> {
  protected:
   static Reduction reduction() { return {.dtype = GetParam().dtype, .op = GetParam().op}; }
 };

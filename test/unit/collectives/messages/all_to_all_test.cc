@@ -19,7 +19,6 @@ namespace {
 using base::Bytes;
 using base::Code;
 using base::Result;
-using base::Status;
 using Rows = std::vector<std::int64_t>;
 
 // Begins one of rows of 4 bytes on a rank, which gets no memory for its result.
@@ -29,7 +28,7 @@ std::unique_ptr<Collective> start(JobOfRanks& job, int rank, const Rows& rows, i
       job.transport(rank), job.workspace(rank), {input.data(), rows, Bytes(4)},
       [&asked](std::span<const std::int64_t>) -> Result<std::span<std::byte>> {
         ++asked;
-        return Status::error(Code::kOutOfMemory, "there is none");
+        return base::Status::error(Code::kOutOfMemory, "there is none");
       },
       Bytes(64), 0);
 }

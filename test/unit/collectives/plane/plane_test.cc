@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -26,7 +25,6 @@ using conformance::Cases;
 using conformance::Hosts;
 using conformance::Planes;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::StartsWith;
 
 base::Config config_of(const std::vector<std::string>& environment) {
@@ -128,7 +126,7 @@ TEST(InHostPlane, SettingsDecideHowWindowsAreCut) {
   EXPECT_EQ(tuning.piece_bytes, 1024) << "whole lines";
   EXPECT_EQ(tuning.store, StoreKind::kStreaming);
   EXPECT_THAT(text, HasSubstr("pieces of at most 1024 bytes, streaming stores"));
-  EXPECT_THAT(text, Not(HasSubstr("best of")));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("best of")));
 }
 
 TEST(InHostPlane, OneSettingLeavesTheOtherOpen) {

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <set>
 #include <string>
-#include <vector>
 
 namespace ronde::perf {
 namespace {

@@ -16,7 +16,6 @@
 namespace ronde::runtime {
 namespace {
 
-using base::Code;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -177,7 +176,7 @@ TEST(BatchOf, RowsThatAreTooManyAreRefused) {
   const std::vector<std::vector<std::int64_t>> wrong{{kMost, 1, 0}, {-1, 1, 0}, {kMost / 4, 0, 0}};
   for (const auto& received : wrong) {
     const auto memory = exchange.result(received);
-    EXPECT_EQ(memory.status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(memory.status().code(), base::Code::kInvalidArgument);
     EXPECT_THAT(memory.status().message(), HasSubstr("the other ranks send more than 2^63 - 1"));
   }
 }

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,10 +22,8 @@ namespace {
 
 using base::Code;
 using base::Status;
-using testing::allgather_of;
 using testing::allreduce_of;
 using testing::barrier_of;
-using testing::broadcast_of;
 using testing::EnginePtr;
 using testing::filled;
 using testing::finish;
@@ -59,7 +56,7 @@ TEST(ProcessSets, HaveRanksOfTheirOwnAndReduceAmongThem) {
       }
     }
     std::vector<float> root = filled(10, static_cast<float>(rank));
-    ASSERT_TRUE(finish(*set, broadcast_of("b", root, 2)).ok());
+    ASSERT_TRUE(finish(*set, testing::broadcast_of("b", root, 2)).ok());
     EXPECT_EQ(root[9], 3.0F);
     EXPECT_TRUE(set->close().ok());
     EXPECT_TRUE(finish(engine, barrier_of("end")).ok());

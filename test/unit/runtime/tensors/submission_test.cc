@@ -17,7 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 TEST(Submission, BecomesATensor) {
   Submission submission = of(Operation::kAllreduce, {2, 3});
@@ -39,7 +38,7 @@ TEST(Submission, ABarrierHasNoMemory) {
   barrier.name = "b";
   barrier.signature.operation = Operation::kBarrier;
   const auto tensor = accepted(barrier);
-  EXPECT_THAT(tensor->views, IsEmpty());
+  EXPECT_THAT(tensor->views, testing::IsEmpty());
   EXPECT_EQ(tensor->bytes(), base::Bytes(0));
 }
 

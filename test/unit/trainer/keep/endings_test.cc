@@ -8,8 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
-#include <semaphore>
 #include <string>
 #include <utility>
 
@@ -25,7 +23,6 @@ using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 
 class Ending : public testing::Test {
@@ -128,7 +125,7 @@ TEST_F(Ending, ADirectoryThatCannotBeWrittenIsRefusedAtTheStart) {
   one.supervisor.logdir = "/proc/nowhere/logs";
   const SupervisedOutcome outcome = run_to_failure(one);
   EXPECT_THAT(outcome.errors, Each(HasSubstr("/proc/nowhere")));
-  EXPECT_THAT(outcome.began_at, IsEmpty());
+  EXPECT_THAT(outcome.began_at, testing::IsEmpty());
 }
 
 // A disk that does not answer for files with this in their path until it is let go.

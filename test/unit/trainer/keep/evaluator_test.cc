@@ -23,10 +23,8 @@ namespace {
 
 using testing::Contains;
 using testing::ElementsAre;
-using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 class EvaluatorTest : public CheckpointFiles {
  protected:

@@ -28,8 +28,6 @@ namespace ronde::trainer {
 namespace {
 
 using testing::AllOf;
-using testing::ElementsAre;
-using testing::EndsWith;
 using testing::HasSubstr;
 using testing::SizeIs;
 using testing::StartsWith;
@@ -262,7 +260,7 @@ TEST_F(Log, ALineIsThereAtOnceAndNumbersThatJsonLacksAreNull) {
   MetricLog log(file, 0);
   log.write(20, {{"loss", 0.1}, {"rate", std::nan("")}, {"share", -kInfinity}, {"step", 5.0}});
   const std::string text = text_of(file);
-  EXPECT_THAT(text, AllOf(StartsWith("{\"step\":20,\"seconds\":"), EndsWith("}\n")));
+  EXPECT_THAT(text, AllOf(StartsWith("{\"step\":20,\"seconds\":"), testing::EndsWith("}\n")));
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["step"], 20);
   EXPECT_NEAR(json["seconds"].get<double>(), seconds_since_1970(), 60.0);
@@ -292,7 +290,7 @@ TEST_F(Log, AResumedLogHasNoStepTwice) {
       steps.push_back(nlohmann::json::parse(line)["step"]);
     }
     EXPECT_EQ(steps, expected) << first_step;
-    EXPECT_THAT(names(), ElementsAre("metrics.jsonl"));
+    EXPECT_THAT(names(), testing::ElementsAre("metrics.jsonl"));
   }
 }
 

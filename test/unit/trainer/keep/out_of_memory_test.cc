@@ -50,7 +50,6 @@ void operator delete[](void* memory, std::size_t /*size*/) noexcept { std::free(
 namespace ronde::trainer {
 namespace {
 
-using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -83,7 +82,7 @@ TEST_F(OutOfMemory, ASaveIsLeftOutAndSaid) {
   };
   const SupervisedOutcome outcome = run_supervised(one);
   EXPECT_THAT(outcome.lines,
-              Contains("there is no memory for a copy of step 5, which is not saved"));
+              testing::Contains("there is no memory for a copy of step 5, which is not saved"));
   EXPECT_THAT(outcome.exit_codes, Each(0));
   EXPECT_THAT(steps_in(folder_.path()), ElementsAre(8U, kStepsOfEpoch));
 }

@@ -12,13 +12,8 @@
 namespace ronde::trainer {
 namespace {
 
-using testing::AnyOf;
-using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 
 // A rank ends once so many steps are done.
 RankHook death_after(std::uint64_t steps, int of_rank) {
@@ -50,7 +45,7 @@ TEST_F(PeerFailure, TheChiefSavesTheLastStepAndARestartComesToTheSameBits) {
   EXPECT_THAT(failed.exit_codes, Each(kExitFailure));
   EXPECT_THAT(steps_in(folder_.path()), ElementsAre(5U));
   EXPECT_THAT(failed.lines,
-              Contains("another rank has ended: step 5 is saved in " + folder_.path()));
+              testing::Contains("another rank has ended: step 5 is saved in " + folder_.path()));
   one.after_step_done = {};
   const SupervisedOutcome rest = run_supervised(one);
   EXPECT_THAT(rest.began_at, Each(5U));
@@ -63,7 +58,7 @@ TEST_F(PeerFailure, NothingIsSavedWhereThatIsNotWanted) {
   one.supervisor.save_on_failure = false;
   one.after_step_done = death_after(5, 2);
   EXPECT_NE(run_to_failure(one).errors[0], "");
-  EXPECT_THAT(steps_in(folder_.path()), IsEmpty());
+  EXPECT_THAT(steps_in(folder_.path()), testing::IsEmpty());
 }
 
 TEST_F(PeerFailure, OtherErrorsSaveNothing) {
@@ -87,7 +82,7 @@ TEST_F(PeerFailure, AStepThatIsNotAgreedOnIsSavedToo) {
   one.before_step_done = death_after(5, 2);
   EXPECT_NE(run_to_failure(one).errors[0], "");
   // The others may hear of it while they wait for the gradients, which they have.
-  EXPECT_THAT(steps_in(folder_.path()), AnyOf(ElementsAre(5U), ElementsAre(6U)));
+  EXPECT_THAT(steps_in(folder_.path()), testing::AnyOf(ElementsAre(5U), ElementsAre(6U)));
   one.before_step_done = {};
   EXPECT_EQ(run_supervised(one).hashes, whole.hashes);
 }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string>
 
 #include "test/unit/trainer/keep/hooked_disk.h"
@@ -18,8 +17,6 @@ using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 
 class Resume : public testing::Test {
  protected:
@@ -139,7 +136,7 @@ TEST_F(Resume, AFinishedTrainingGoesOnWithAnotherGoalAlone) {
   EXPECT_EQ(first.finished, "done in 63");
   const SupervisedOutcome again = run_supervised(one);
   EXPECT_EQ(again.finished, "done in 63");
-  EXPECT_THAT(again.began_at, IsEmpty()) << "the body does not run";
+  EXPECT_THAT(again.began_at, testing::IsEmpty()) << "the body does not run";
   EXPECT_EQ(again.tensors, first.tensors);
   one.supervisor.goal = "4 epochs";
   one.epochs = 4;

@@ -6,10 +6,10 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "bindings/trainer/fit/strategy/model.h"
 #include "bindings/trainer/keep/supervisor.h"
 #include "bindings/trainer/nn/layers.h"
 #include "bindings/trainer/tensor/errors.h"

@@ -8,11 +8,7 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <functional>
-#include <mutex>
 #include <string>
-#include <vector>
 
 #include "test/unit/trainer/keep/supervised_training.h"
 #include "test/unit/trainer/temporary_folder.h"
@@ -24,8 +20,6 @@ using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 
 TEST(Supervisor, ATrainingThatIsStoppedGoesOnToTheSameBits) {
   for (const std::uint64_t stop :
@@ -126,7 +120,7 @@ TEST(Supervisor, AFailureSavesNothing) {
     if (supervisor.global_step() == 5) throw std::runtime_error("broken");
   };
   EXPECT_THAT(run_to_failure(one).errors, Each("broken"));
-  EXPECT_THAT(steps_in(folder.path()), IsEmpty());
+  EXPECT_THAT(steps_in(folder.path()), testing::IsEmpty());
 }
 
 TEST(Supervisor, SavesBySteps) {
@@ -198,7 +192,7 @@ TEST(EarlyStopping, WarnsOfAPatienceThatCannotBeReached) {
   EXPECT_THAT(run_supervised(one).lines, Contains(HasSubstr("cannot end this training early")));
   one.epochs = 3;
   EXPECT_THAT(run_supervised(one).lines,
-              Not(Contains(HasSubstr("cannot end this training early"))));
+              testing::Not(Contains(HasSubstr("cannot end this training early"))));
 }
 
 }  // namespace

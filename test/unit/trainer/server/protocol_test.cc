@@ -3,25 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <limits>
 #include <map>
-#include <memory>
 #include <numeric>
-#include <optional>
-#include <queue>
-#include <random>
-#include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
-#include "bindings/trainer/tensor/errors.h"
 #include "test/unit/trainer/server/simulation.h"
 
 namespace ronde::trainer::server {

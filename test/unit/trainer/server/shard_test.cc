@@ -7,10 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <limits>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/protocol.h"

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
