@@ -939,7 +939,7 @@ RONDE_API ronde_status ronde_engine_subset(ronde_engine* engine, const int32_t* 
                                            const char* file, int32_t line, ronde_engine** set,
                                            ronde_error** error);
 /* Every rank of the engine calls it: those of one color get the process set "<name>.<color>", and
- * those of a color below 0 an engine of size 0.
+ * those of a color below 0 an engine of size 0. Ranks that have joined are in none.
  * Returns: as ronde_engine_subset; submit codes, work codes. */
 RONDE_API ronde_status ronde_engine_split(ronde_engine* engine, int64_t color, const char* name,
                                           const char* file, int32_t line, ronde_engine** set,
