@@ -25,8 +25,9 @@ TEST_P(Devices, DoEverything) {
   const auto [ranks, direct] = GetParam();
   // One rank alone has nobody whom its device cannot reach.
   const bool on_device = direct || ranks == 1;
+  OnceForAll once;
   testing::run_job(ranks, device_test::options_of_device(), [&](int rank, runtime::Engine& engine) {
-    EXPECT_EQ(do_all_on_device(engine, rank, ranks, on_device), "");
+    EXPECT_EQ(do_all_on_device(engine, rank, ranks, on_device, &once), "");
   });
 }
 
@@ -39,13 +40,15 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Devices,
 
 // The devices reach each other, but in a process set tensors pass through host memory all the same.
 TEST(DevicesInProcessSets, DoEverythingThroughHostMemory) {
+  OnceForAll of_set;
+  OnceForAll of_job;
   testing::run_job(3, device_test::options_of_device(), [&](int rank, runtime::Engine& engine) {
     const auto set = engine.subset({0, 2}, "pair");
     ASSERT_TRUE(set.ok()) << set.status().message();
     if (rank != 1) {
-      EXPECT_EQ(do_all_on_device(**set, (*set)->rank(), 2, false), "");
+      EXPECT_EQ(do_all_on_device(**set, (*set)->rank(), 2, false, &of_set), "");
     }
-    EXPECT_EQ(do_all_on_device(engine, rank, 3, true), "");
+    EXPECT_EQ(do_all_on_device(engine, rank, 3, true, &of_job), "");
   });
 }
 

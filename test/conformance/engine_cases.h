@@ -175,9 +175,9 @@ inline std::string do_all(runtime::Engine& engine, std::int32_t rank,
 
 // With tensors of the device, and then of all places in turns. direct: the device reduces them, and
 // not the host. The toy keeps to the order rule then; NCCL, which every other device is taken for,
-// to no order.
+// to no order. once: of the ranks of this process, if there are others.
 inline std::string do_all_on_device(runtime::Engine& engine, std::int32_t rank, std::int32_t ranks,
-                                    bool direct) {
+                                    bool direct, OnceForAll* once = nullptr) {
   const bool by_nccl = direct && std::string(device_test::Device::instance().plugin->name) != "toy";
   Manner manner;
   manner.rounds = {
@@ -194,7 +194,7 @@ inline std::string do_all_on_device(runtime::Engine& engine, std::int32_t rank, 
   Hosts host(1, std::vector<int>(static_cast<std::size_t>(ranks)));
   std::iota(host[0].begin(), host[0].end(), 0);
   // Above what is packed, and more chunks than the staging has lanes.
-  const auto cases = Cases(host, rank, 1, by_nccl ? Numbers::kWhole : Numbers::kTelling)
+  const auto cases = Cases(host, rank, 1, by_nccl ? Numbers::kWhole : Numbers::kTelling, once)
                          .all(301, 4 << 20, /*weights=*/!direct);
   return do_all(engine, rank, cases, manner);
 }

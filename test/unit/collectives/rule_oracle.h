@@ -72,6 +72,14 @@ inline double decode_small(std::uint64_t bits, int exponent_bits, int mantissa_b
   return sign * (1.0 + fraction) * two_to(exponent - bias);
 }
 
+// The exponent of a number that is not 0, as ilogb() gives it, or that of the smallest normal f64.
+inline int exponent_of(double magnitude) {
+  return std::max(static_cast<int>(std::bit_cast<std::uint64_t>(magnitude) >> 52), 1) - 1023;
+}
+
+// Rounds a number of [0, 2^51], ties to even, as nearbyint() does: 2^52 more has no places left.
+inline double rounded(double units) { return (units + 0x1p52) - 0x1p52; }
+
 inline std::uint64_t encode_small(double value, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const std::uint64_t infinity = ((1ULL << exponent_bits) - 1) << mantissa_bits;
@@ -80,9 +88,9 @@ inline std::uint64_t encode_small(double value, int exponent_bits, int mantissa_
   const double magnitude = std::fabs(value);
   if (std::isinf(magnitude)) return sign | infinity;
   if (magnitude == 0) return sign;
-  const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
-  // The number is in units of the last place; nearbyint rounds ties to even.
-  const double units = std::nearbyint(magnitude * two_to(mantissa_bits - exponent));
+  const int exponent = std::max(exponent_of(magnitude), 1 - bias);
+  // The number is in units of the last place.
+  const double units = rounded(magnitude * two_to(mantissa_bits - exponent));
   // A subnormal has exponent field 0, which is the smallest normal's place without the leading one.
   const auto field = static_cast<std::uint64_t>(exponent + bias - 1);
   const std::uint64_t bits = (field << mantissa_bits) + static_cast<std::uint64_t>(units);
