@@ -162,6 +162,7 @@ function(ronde_add_test_again name test timeout setting)
   get_property(filter GLOBAL PROPERTY RONDE_FILTER_OF_${test})
   add_test(NAME ${name} COMMAND ${program})
   ronde_test_properties(${name} ${timeout})
+  set_property(GLOBAL PROPERTY RONDE_PROGRAM_OF_${name} ${program})
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "${setting}" ${filter})
 endfunction()
 

@@ -11,6 +11,7 @@
 
 #include "test/conformance/drawn_cases.h"
 #include "test/conformance/planes.h"
+#include "test/property/draws.h"
 
 namespace ronde::conformance {
 namespace {
@@ -63,7 +64,7 @@ TEST_P(PlanesTest, DoEveryOperationAsTheOrderRuleSays) {
 }
 
 TEST_P(PlanesTest, DoWhatIsDrawn) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= runtime::seeds_of(40); ++seed) {
     std::mt19937_64 random(seed * 1000 + GetParam().leaders.size());
     Planes planes(any_settings(random));
     run_in_turn(planes, drawn_lists(planes, seed, 20), seed);

@@ -98,6 +98,7 @@ void run(HostsSimulation& simulation) {
 }
 
 void run_many(std::uint64_t seeds, std::int64_t names, std::int64_t times, const HostsMix& mix) {
+  seeds = seeds_of(seeds);
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     Random random(seed);
     const HostsWorkload workload = random_workload(random, names, times, mix);
@@ -145,7 +146,7 @@ TEST(ControlOverHosts, AWorkIsGivenUpAtAnyTime) {
 
 TEST(ControlOverHosts, ASteadyStepMovesNoNames) {
   constexpr std::int64_t kNames = 5;
-  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_of(100); ++seed) {
     Random random(seed);
     HostsWorkload workload = random_workload(random, kNames, 6, HostsMix{.gathers = true}, 2);
     workload.capacity = kNames;

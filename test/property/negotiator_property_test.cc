@@ -154,6 +154,7 @@ void run(Random& random, Simulation& simulation) {
 template <typename Prepare>
 void run_many(std::uint64_t seeds, std::int64_t names, std::int64_t times, const Mix& mix,
               bool slip_in, const Prepare& prepare) {
+  seeds = seeds_of(seeds);
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     Random random(seed);
     Workload workload = random_workload(random, names, times, mix);
@@ -211,7 +212,7 @@ TEST(NegotiatorProperty, RanksCloseWhileOthersSlipInOnEvictions) {
 
 TEST(NegotiatorProperty, ASteadyStepMovesNoNames) {
   constexpr std::int64_t kNames = 6;
-  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_of(500); ++seed) {
     Random random(seed);
     Workload workload = random_workload(random, kNames, 5, Mix{0, 0, true});
     workload.capacity = kNames;

@@ -66,8 +66,8 @@ TEST(SlowTransport, RanksBelowOneThatClosesDoNotWaitForItsTransport) {
     const auto open = [&](const base::Config& config, const base::Clock& clock) {
       return (*job)->join(rank, config, clock);
     };
-    // Leaders stay as long as they may, to pass on what rank 2 may still send: rank 1 until it closes
-    // its transport, and rank 0, who does not hear of the end of rank 2.
+    // Leaders stay as long as they may, to pass on what rank 2 may still send: rank 1 until it
+    // closes its transport, and rank 0, who does not hear of the end of rank 2.
     std::vector<std::string> environment;
     if (rank != 2) environment.emplace_back("RONDE_SHUTDOWN_TIMEOUT_SECONDS=2");
     const auto engine = Engine::open(open, environment, std::make_shared<base::SteadyClock>());
