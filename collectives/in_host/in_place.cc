@@ -156,9 +156,14 @@ class InPlaceSums : public InPlace {
   // Sums elements of all ranks' tensors from `offset` bytes on, into `own`, or without it into
   // those of all ranks.
   void sum(std::size_t tensor, std::int64_t offset, std::int64_t elements, std::byte* own) {
-    for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
-      destinations_[rank] = lent(static_cast<std::int32_t>(rank), tensor) + offset;
-      sources_[rank] = destinations_[rank];
+    const std::size_t ranks = sources_.size();
+    const std::size_t next = (static_cast<std::size_t>(slots().rank()) + 1) % ranks;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      std::byte* const memory = lent(static_cast<std::int32_t>(rank), tensor) + offset;
+      sources_[rank] = memory;
+      // The kernel asks ahead for its first destination: that is to be another core's memory,
+      // which takes longest to come.
+      destinations_[(rank + ranks - next) % ranks] = memory;
     }
     if (own != nullptr) destinations_[0] = own;
     kernels_.of_host(sources_, {destinations_.data(), own == nullptr ? destinations_.size() : 1},

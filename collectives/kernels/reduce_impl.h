@@ -259,9 +259,9 @@ template <class T, class Op, class Scale>
   }
 }
 
-// Prefetches the first destination, while the loads of others' slots are outstanding. It is the
-// caller's own memory, which no other core has in its cache. The processor's prefetchers stop at
-// the end of a page.
+// Prefetches the first destination, while the other loads are outstanding. Callers name first what
+// takes longest to come: their own memory, which no other core has in its cache, or, where vectors
+// are summed in place, another core's. The processor's prefetchers stop at the end of a page.
 template <std::int64_t kBytes>
 [[gnu::always_inline]] inline void prefetch_own(const std::byte* own) {
   constexpr std::int64_t kAhead = 4096;
