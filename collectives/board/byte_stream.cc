@@ -82,6 +82,11 @@ Result<bool> StreamWriter::try_post(std::span<const std::byte> head,
   return true;
 }
 
+std::uint64_t StreamWriter::straight_bytes() const {
+  const std::uint64_t run = ring_.size() - written_ % ring_.size();
+  return run - std::min<std::uint64_t>(run, kLengthBytes);
+}
+
 void StreamWriter::put(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::uint64_t at = written_ % ring_.size();

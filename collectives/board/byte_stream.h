@@ -53,6 +53,9 @@ class StreamWriter {
   // The same only where all of it fits now: straight from the caller's memory, with no copy
   // between. After false the reader that makes room rings this rank.
   base::Result<bool> try_post(std::span<const std::byte> head, std::span<const std::byte> rest);
+  // A message of so many bytes lies in one piece in the ring, if all before it has been written: a
+  // reader takes that one in place.
+  [[nodiscard]] std::uint64_t straight_bytes() const;
   // Takes the memory that a post() of so many bytes may need.
   void reserve(std::size_t message_bytes);
   // Writes what fits. Returns true when nothing is left over. After false the next flush() writes

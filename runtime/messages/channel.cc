@@ -4,6 +4,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -54,6 +55,12 @@ Result<bool> OutgoingChannel::try_post(const Record& record, std::span<const std
   const auto posted = writer_.try_post(bytes_of(record), bytes);
   announce();
   return posted;
+}
+
+// Up to the end of the ring, where the next one begins again; a crumb is not worth a record.
+std::size_t OutgoingChannel::straight_bytes() const {
+  constexpr std::size_t kCrumb = 4096;
+  return std::max(kCrumb + sizeof(Record), writer_.straight_bytes()) - sizeof(Record);
 }
 
 Status OutgoingChannel::flush() {

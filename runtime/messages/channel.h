@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -78,6 +79,10 @@ class Outgoing {
   [[nodiscard]] virtual bool untaken() const = 0;
   // As post() where there is room now; false: this rank is rung once there is.
   virtual base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes) = 0;
+  // A record with more bytes behind it costs the receiver a copy more.
+  [[nodiscard]] virtual std::size_t straight_bytes() const {
+    return std::numeric_limits<std::size_t>::max();
+  }
   // Goes on with what did not fit.
   virtual base::Status flush() = 0;
   [[nodiscard]] virtual bool full() const = 0;
@@ -112,6 +117,7 @@ class OutgoingChannel final : public Outgoing {
     return sent_ != words_->taken.load(std::memory_order_relaxed);
   }
   base::Result<bool> try_post(const Record& record, std::span<const std::byte> bytes) override;
+  [[nodiscard]] std::size_t straight_bytes() const override;
   base::Status flush() override;
   [[nodiscard]] bool full() const override { return writer_.backlog().value() > 0; }
   void revoke() override;

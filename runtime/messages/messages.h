@@ -128,6 +128,7 @@ class Messages {
     State state = State::kWaits;
     Record offer;  // of a receive: what it gets
     PeerCopy::Way way = PeerCopy::Way::kNone;
+    base::Instant moves_since{};
     std::size_t moved = 0;  // bytes
   };
   using OperationPtr = std::shared_ptr<Operation>;
@@ -197,6 +198,7 @@ class Messages {
   base::Status answer(std::int32_t to, RecordKind kind, std::uint64_t id) RONDE_REQUIRES(mutex_);
   base::Status ask_for_chunks(const OperationPtr& operation) RONDE_REQUIRES(mutex_);
   base::Status pump(Peer& peer, Finished& finished) RONDE_REQUIRES(mutex_);
+  void arrived(const OperationPtr& operation, Finished& finished) RONDE_REQUIRES(mutex_);
   base::Result<int> copy_piece(const OperationPtr& operation, Finished& finished);
   void end_hopeless(Finished& finished) RONDE_REQUIRES(mutex_);
   bool end_if_hopeless(const OperationPtr& operation, Finished& finished) RONDE_REQUIRES(mutex_);

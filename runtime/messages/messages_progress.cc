@@ -157,7 +157,10 @@ Status Messages::give(const OperationPtr& operation, std::int32_t from, const Re
   }
   if (record.kind == RecordKind::kOffer) {
     operation->offer = record;
-    if (!is_far(from)) operation->way = copy_.way_to(position_of(from), record.in_arena != 0);
+    if (!is_far(from)) {
+      operation->way = copy_.way_to(position_of(from), record.in_arena != 0, wanted.bytes());
+      operation->moves_since = context_.clock.now();
+    }
     if (operation->way == PeerCopy::Way::kNone) return ask_for_chunks(operation);
     operation->state = State::kCopies;
     copies_.push_back(operation);
@@ -248,8 +251,17 @@ Result<int> Messages::copy_piece(const OperationPtr& operation, Finished& finish
     return 1;
   }
   RONDE_RETURN_IF_ERROR(answer(operation->peer, RecordKind::kDone, offer.id));
-  finish(operation, {}, finished);
+  arrived(operation, finished);
   return 1;
+}
+
+// The last byte of a large message is here.
+void Messages::arrived(const OperationPtr& operation, Finished& finished) {
+  if (!is_far(operation->peer)) {
+    copy_.took(position_of(operation->peer), operation->way, operation->request.bytes(),
+               context_.clock.now() - operation->moves_since);
+  }
+  finish(operation, {}, finished);
 }
 
 Status Messages::ask_for_chunks(const OperationPtr& operation) {
@@ -268,7 +280,8 @@ Status Messages::pump(Peer& peer, Finished& finished) {
   while (!peer.streaming.empty()) {
     const OperationPtr operation = peer.streaming.front();
     const MessageRequest& sent = operation->request;
-    const std::size_t bytes = std::min(kChunkBytes, sent.bytes() - operation->moved);
+    const std::size_t bytes =
+        std::min({kChunkBytes, sent.bytes() - operation->moved, peer.out->straight_bytes()});
     RONDE_ASSIGN_OR_RETURN(const bool posted,
                            peer.out->try_post({.kind = RecordKind::kChunk, .id = operation->id},
                                               {sent.memory + operation->moved, bytes}));
@@ -294,7 +307,7 @@ Status Messages::on_chunk(std::int32_t from, const Received& received, Finished&
   operation->moved += received.bytes.size();
   if (operation->moved < wanted.bytes()) return {};
   chunked_.erase(found);
-  finish(operation, {}, finished);
+  arrived(operation, finished);
   if (!is_far(from)) return {};
   --granted_;
   return grant();

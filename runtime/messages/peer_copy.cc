@@ -21,13 +21,21 @@ PeerCopy::PeerCopy(const collectives::Board& board, const std::string& setting)
     : board_(board),
       slots_(setting == "slots"),
       kernel_(setting == "copy"),
-      ways_(base::narrow<std::size_t>(board.ranks()), Way::kUnknown) {}
+      ways_(base::narrow<std::size_t>(board.ranks()), Way::kUnknown),
+      choices_(ways_.size()) {}
 
-PeerCopy::Way PeerCopy::way_to(std::int32_t from, bool in_arena) {
+PeerCopy::Way PeerCopy::way_to(std::int32_t from, bool in_arena, std::size_t bytes) {
   if (in_arena) return Way::kArena;
-  Way& way = ways_[base::narrow<std::size_t>(from)];
+  const auto position = base::narrow<std::size_t>(from);
+  Way& way = ways_[position];
   if (way == Way::kUnknown) way = find_way_to(from);
-  return way;
+  if (way != Way::kProcess || kernel_) return way;
+  return choices_[position].next_by_kernel(bytes) ? way : Way::kNone;
+}
+
+void PeerCopy::took(std::int32_t from, Way way, std::size_t bytes, base::Nanoseconds time) {
+  if (way != Way::kProcess && way != Way::kNone) return;
+  choices_[base::narrow<std::size_t>(from)].took(bytes, way == Way::kProcess, time);
 }
 
 namespace {
@@ -45,7 +53,6 @@ PeerCopy::Way PeerCopy::find_way_to(std::int32_t from) const {
   const collectives::Presence presence = board_.presence(from);
   if (slots_) return Way::kNone;
   if (presence.pid == ::getpid()) return Way::kMemory;
-  if (!kernel_) return Way::kNone;
   const auto begun = collectives::process_start_time(presence.pid);
   const bool same = begun.ok() && presence.start_time != 0 && *begun == presence.start_time;
   return same ? Way::kProcess : Way::kNone;

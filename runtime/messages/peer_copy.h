@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copying once from memory of another rank of the host: from its arena or, in the same process, as
 // memory; from another process with process_vm_readv, where the kernel allows it (the same user,
-// and kernel.yama.ptrace_scope = 0 or CAP_SYS_PTRACE) and a setting wants it: through the board two
-// ranks take 25 us for 1 MiB, the kernel 67 us.
+// and kernel.yama.ptrace_scope = 0 or CAP_SYS_PTRACE) and that is faster than through the board, or
+// a setting wants it.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "collectives/board/board.h"
 #include "runtime/messages/channel.h"
+#include "runtime/messages/way_choice.h"
 
 namespace ronde::runtime {
 
@@ -22,7 +23,7 @@ enum class Copied : std::uint8_t {
   kNot         // this process may not, or not any more: the sender must send the bytes
 };
 
-// Thread safety: way_to() and forbid() one thread at a time; copy() from any thread.
+// Thread safety: copy() from any thread; the rest one thread at a time.
 class PeerCopy {
  public:
   // How what lies outside of arenas is copied.
@@ -31,7 +32,10 @@ class PeerCopy {
   // `setting`: of RONDE_MESSAGES.
   PeerCopy(const collectives::Board& board, const std::string& setting);
 
-  [[nodiscard]] Way way_to(std::int32_t from, bool in_arena);
+  // For a message of so many bytes.
+  [[nodiscard]] Way way_to(std::int32_t from, bool in_arena, std::size_t bytes);
+  // So long it took that way until the message was here: way_to() goes by it.
+  void took(std::int32_t from, Way way, std::size_t bytes, base::Nanoseconds time);
   // The kernel does not let this process read that one.
   void forbid(std::int32_t from) { ways_[static_cast<std::size_t>(from)] = Way::kNone; }
 
@@ -50,9 +54,10 @@ class PeerCopy {
   [[nodiscard]] bool read_process(const Place& place, std::byte* to, std::size_t bytes) const;
 
   const collectives::Board& board_;
-  const bool slots_;  // nothing but arenas is read
-  const bool kernel_;
-  std::vector<Way> ways_;  // by position
+  const bool slots_;                // nothing but arenas is read
+  const bool kernel_;               // wherever it may
+  std::vector<Way> ways_;           // by position
+  std::vector<WayChoice> choices_;  // likewise, where the kernel may
 };
 
 }  // namespace ronde::runtime

@@ -952,14 +952,15 @@ RONDE_API int32_t ronde_rank_of_job(const ronde_engine* engine, int32_t rank);
  * By rank and tag, of any size, many in flight, from any thread, beside the operations of all
  * ranks: no other rank takes part, and none but the two is woken. Messages of one sender, receiver
  * and tag are received in the order in which they were sent. A small one (32 KiB) is sent at once,
- * and waits at the receiver; a larger one is sent when the receiver has it: both ranks then move it
- * through the board, or the receiver copies it out of a ronde_buffer (RONDE_MESSAGES has another
- * way). Both ranks name the same dtype and number of elements: otherwise both get RONDE_MISMATCH,
- * and the messages after it go on. (The send of a small one is done by then, so that rank gets the
- * error from ronde_engine_close, and in its log.) Memory of a device gets RONDE_UNSUPPORTED. A rank
- * that does not answer is named after RONDE_STALL_WARNING_SECONDS, and fails the job after
- * RONDE_STALL_FAILURE_SECONDS. Between hosts messages go by the leaders of the hosts, the lowest
- * rank of each, whose close waits for all ranks of the job.
+ * and waits at the receiver; a larger one is sent when the receiver has it: the receiver copies it
+ * out of a ronde_buffer, and other memory goes through the board, which both ranks do together, or
+ * by the kernel's copy, whichever was faster (RONDE_MESSAGES names one). Both ranks name the same
+ * dtype and number of elements: otherwise both get RONDE_MISMATCH, and the messages after it go on.
+ * (The send of a small one is done by then, so that rank gets the error from ronde_engine_close,
+ * and in its log.) Memory of a device gets RONDE_UNSUPPORTED. A rank that does not answer is named
+ * after RONDE_STALL_WARNING_SECONDS, and fails the job after RONDE_STALL_FAILURE_SECONDS. Between
+ * hosts messages go by the leaders of the hosts, the lowest rank of each, whose close waits for all
+ * ranks of the job.
  *
  *   ronde_message message;
  *   ronde_message_init(&message);

@@ -101,6 +101,32 @@ TEST(ByteStream, SaysWhatWasAddedAndWhatIsLeftOver) {
   EXPECT_EQ(stream.writer_bell().rings(), 1U) << "nobody waits any more";
 }
 
+// What is taken in place lies in the ring itself.
+TEST(ByteStream, TellsHowLongAMessageMayBeToLieInOnePiece) {
+  for (const std::size_t before : {0U, 1U, 30U, 40U, 48U}) {
+    Stream stream(64, 1);
+    StreamWriter writer = stream.writer();
+    StreamReader reader = stream.reader(0);
+    ASSERT_TRUE(writer.post(make_message(before, 1)).ok());
+    ASSERT_EQ(next(reader), make_message(before, 1));
+    const std::uint64_t straight = writer.straight_bytes();
+    EXPECT_EQ(straight, 64 - 8 - before - 8);
+    for (const std::uint64_t size : {straight, straight + 1}) {
+      StreamWriter begun = stream.writer();
+      ASSERT_TRUE(*begun.try_post(make_message(size, 2), {}));
+      StreamReader again = stream.reader(0);
+      const auto message = again.poll_in_place();
+      ASSERT_TRUE(message.ok() && message->has_value());
+      const auto at = reinterpret_cast<std::uintptr_t>((*message)->data()) -
+                      reinterpret_cast<std::uintptr_t>(stream.ring.data());
+      EXPECT_EQ(at + size <= stream.ring.size(), size == straight) << before << " " << size;
+      // As if it had never been.
+      stream.writer_words.written.store(before + 8);
+      stream.reader_words[0].consumed.store(before + 8);
+    }
+  }
+}
+
 TEST(ByteStream, EndsWhereAnEarlierReaderAndWriterStopped) {
   Stream stream(64, 1);
   {
