@@ -141,7 +141,6 @@ int run(const std::vector<std::string>& words) {
 }  // namespace ronde::examples
 
 int main(int argc, char** argv) {
-  return ronde::trainer::report_errors("ronde-checkpoint", [&] {
-    return ronde::examples::run({argv + 1, argv + argc});
-  });
+  return ronde::trainer::report_errors(
+      "ronde-checkpoint", [&] { return ronde::examples::run({argv + 1, argv + argc}); });
 }

@@ -133,10 +133,9 @@ class Running {
         return "it wrote beyond its output";
       }
       const std::string wrong =
-          compare(of_->makes_result()
-                      ? result
-                      : part_of(outputs_[i], of_->dtype(), of_->first,
-                                std::ssize(expected) / base::size_of(of_->dtype())),
+          compare(of_->makes_result() ? result
+                                      : part_of(outputs_[i], of_->dtype(), of_->first,
+                                                std::ssize(expected) / base::size_of(of_->dtype())),
                   expected);
       if (!wrong.empty()) return (of_->is_group() ? std::to_string(i) + ": " : "") + wrong;
     }

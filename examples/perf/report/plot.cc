@@ -243,9 +243,8 @@ std::vector<Panel> panels_of(const std::vector<const Summary*>& rows) {
   });
   if (others) {
     panels.push_back(
-        {"Time / Ronde's time", "ratio; above 1 Ronde is faster", [](const Summary& row) {
-           return Values{row.ratio, row.ratio_max, row.ratio_min};
-         }});
+        {"Time / Ronde's time", "ratio; above 1 Ronde is faster",
+         [](const Summary& row) { return Values{row.ratio, row.ratio_max, row.ratio_min}; }});
   }
   return panels;
 }

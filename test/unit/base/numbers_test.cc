@@ -60,9 +60,7 @@ TEST(Numbers, CountsAddSubtractAndCompare) {
 
 // Elements are not bytes: mixing them up must not compile.
 template <typename A, typename B>
-concept Addable = requires(A a, B b) {
-  a + b;
-};
+concept Addable = requires(A a, B b) { a + b; };
 static_assert(Addable<Bytes, Bytes>);
 static_assert(!Addable<Bytes, Elements>);
 static_assert(!Addable<Bytes, std::int64_t>);

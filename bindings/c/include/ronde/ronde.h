@@ -484,8 +484,8 @@ RONDE_API ronde_status ronde_engine_mark(ronde_engine* engine, int32_t mark, con
 /* ---- memory on the board ----
  * Memory that the ranks of this host share. An allreduce in place of a tensor that lies in such
  * memory on every rank is done where it lies, without a copy; of a reduce-scatter and an allgather
- * the inputs are read there, and the outputs may lie anywhere. The result has the same bits. Nothing
- * else differs from other memory, and ranks may mix the two.
+ * the inputs are read there, and the outputs may lie anywhere. The result has the same bits.
+ * Nothing else differs from other memory, and ranks may mix the two.
  *
  * A buffer is engine memory: while a work on it is in flight the other ranks write into it, and
  * after the job has failed they may do so for a moment longer. It stays mapped until it is
@@ -788,10 +788,10 @@ RONDE_API void ronde_work_release(ronde_work* work);
 #define RONDE_GRACE_UNWIND (-1)
 #define RONDE_GRACE_STALL INT64_MAX
 /* What most callers do with a work, in one call: waits at most timeout_ns nanoseconds (below 0: as
- * 0), and where it is done, and well, releases it and makes *work NULL. Otherwise *work stays, and a
- * wait says what became of it. output: where the result of an allgather or an all-to-all must lie,
- * else the work stays, too; NULL: wherever.
- * Returns: argument codes; the work codes of one that failed; RONDE_UNSUPPORTED as above. */
+ * 0), and where it is done, and well, releases it and makes *work NULL. Otherwise *work stays, and
+ * a wait says what became of it. output: where the result of an allgather or an all-to-all must
+ * lie, else the work stays, too; NULL: wherever. Returns: argument codes; the work codes of one
+ * that failed; RONDE_UNSUPPORTED as above. */
 RONDE_API ronde_status ronde_work_finish(ronde_work** work, int64_t timeout_ns, const void* output,
                                          ronde_error** error);
 /* Waits until nothing touches memory of the request any more, whatever the result, and releases the

@@ -171,14 +171,16 @@ TEST(InHostPlane, BlocksOnTheBoardAreReadWhereTheyLie) {
   for (const auto& operation : operations) {
     for (const bool on_board : {true, false}) {
       Planes planes({.leaders = {0, 0, 0}});
-      run_in_turn(planes, lists_of(planes.settings(), [&](const Hosts& hosts, int rank) {
-                    Cases cases(hosts, rank);
-                    const bool makes_result = &operation == &operations.front();
-                    operation(cases, on_board       ? Case::Memory::kOnBoard
-                                     : makes_result ? Case::Memory::kResult
-                                                    : Case::Memory::kApart);
-                    return cases.take();
-                  }),
+      run_in_turn(planes,
+                  lists_of(planes.settings(),
+                           [&](const Hosts& hosts, int rank) {
+                             Cases cases(hosts, rank);
+                             const bool makes_result = &operation == &operations.front();
+                             operation(cases, on_board       ? Case::Memory::kOnBoard
+                                              : makes_result ? Case::Memory::kResult
+                                                             : Case::Memory::kApart);
+                             return cases.take();
+                           }),
                   1);
       EXPECT_EQ(slots_hold_numbers(planes), !on_board);
     }

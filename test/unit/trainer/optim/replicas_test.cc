@@ -201,19 +201,11 @@ std::vector<std::string> run_shares(const std::function<Samples(int)>& share, st
 TEST(Samples, ThatSeveralRanksTakeAreCountedInTheFirstStep) {
   const auto half = [](int rank) { return Samples{0, 6}.part(static_cast<std::size_t>(rank), 2); };
   EXPECT_THAT(run_shares(half, 6), Each("none"));
-  EXPECT_THAT(run_shares(
-                  [](int) {
-                    return Samples{0, 6};
-                  },
-                  6),
+  EXPECT_THAT(run_shares([](int) { return Samples{0, 6}; }, 6),
               Each(AllOf(HasSubstr("the 2 ranks have taken 12 samples together"),
                          HasSubstr("6 of 6 on ranks 0, 1"), HasSubstr("shard(rank, ranks)"))));
   EXPECT_THAT(run_shares(half, 12), Each(HasSubstr("taken 6 samples"))) << "some are nobody's";
-  EXPECT_THAT(run_shares(
-                  [](int rank) {
-                    return rank == 0 ? Samples{0, 6} : Samples{};
-                  },
-                  6),
+  EXPECT_THAT(run_shares([](int rank) { return rank == 0 ? Samples{0, 6} : Samples{}; }, 6),
               Each("none"));
 }
 

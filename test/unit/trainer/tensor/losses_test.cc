@@ -70,9 +70,7 @@ TEST(Losses, RefuseTargetsThatDoNotFit) {
                TrainerError);
   EXPECT_THROW((void)softmax_cross_entropy(logits, std::array<std::uint8_t, 2>{0, 2}, 1),
                TrainerError);
-  EXPECT_EQ(refusal([&] {
-              (void)softmax_cross_entropy(logits, std::array{0, -1}, 1);
-            }),
+  EXPECT_EQ(refusal([&] { (void)softmax_cross_entropy(logits, std::array{0, -1}, 1); }),
             "label -1 in row 1 of a replica's part of a batch has no output: give the model an "
             "output per class");
   EXPECT_THROW((void)binary_cross_entropy(logits, std::array<std::uint8_t, 4>{0, 1, 2, 0}, 1),

@@ -103,9 +103,7 @@ TEST(Operations, RefuseWhatDoesNotFit) {
               HasSubstr("add: 2 x 3 does not fit fc1/weight (4 x 2)"));
   EXPECT_THAT(refusal([&] { (void)reshape(a, {4}); }), HasSubstr("2 x 3 has no 4 elements"));
   EXPECT_THAT(refusal([&] { (void)sum(a, 2); }), HasSubstr("has no side 2"));
-  EXPECT_THAT(refusal([&] {
-                (void)concat(std::array{a, tape.use(weight)}, 0);
-              }),
+  EXPECT_THAT(refusal([&] { (void)concat(std::array{a, tape.use(weight)}, 0); }),
               HasSubstr("fc1/weight (4 x 2)"));
   EXPECT_THAT(refusal([&] { (void)dropout(a, 1.0, "d"); }), HasSubstr("from 0 to below 1"));
   EXPECT_THAT(refusal([&] { (void)dropout(a, 0.5, "d"); }), HasSubstr("for 0 samples"));
