@@ -298,12 +298,14 @@ Result<Prepared::Gathered> Prepared::gathered() const {
   if (started_ || (lines_ == nullptr && work_ == nullptr)) {
     return wrong("there is no result: call start() and wait() before");
   }
+  if (lines_ == nullptr) {  // of this call's ranks, some of which may have joined since
+    if (work_->output_shape.empty()) return wrong("there is no result: its last call has failed");
+    return Gathered{work_->output.data(), work_->output_shape, work_->output_dtype};
+  }
   base::Shape shape = agreed_.signature.shape;
   shape.front() = 0;
   for (const std::int64_t rows : agreed_.first_dimensions) shape.front() += rows;
-  const std::byte* const data =
-      lines_ != nullptr ? lines_->gathered().data() : work_->output.data();
-  return Gathered{data, std::move(shape), agreed_.signature.dtype};
+  return Gathered{lines_->gathered().data(), std::move(shape), agreed_.signature.dtype};
 }
 
 }  // namespace ronde::runtime

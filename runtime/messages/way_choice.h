@@ -12,6 +12,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "base/clock.h"
 
@@ -20,7 +21,7 @@ namespace ronde::runtime {
 // Thread safety: one thread at a time.
 class WayChoice {
  public:
-  // Of so many messages of about one size the first kTrials go each way in turns.
+  // Of so many messages of about one size the first kTrials go half this way, half that way.
   static constexpr std::uint32_t kPeriod = 512;
   static constexpr std::uint32_t kTrials = 8;
 
@@ -28,23 +29,32 @@ class WayChoice {
   [[nodiscard]] bool next_by_kernel(std::size_t bytes) {
     Size& size = size_of(bytes);
     const std::uint32_t at = size.begun++ % kPeriod;
-    if (at == 0) size.best = {base::kNever, base::kNever};
-    if (at < kTrials) return at % 2 == 1;
-    if (at == kTrials) size.by_kernel = size.best[1] / 4 * 3 < size.best[0];
-    return size.by_kernel;
+    if (at == 0) size.board = size.kernel = {};
+    // Not strictly in turns, as messages of two sizes may come.
+    if (at < kTrials) return (at + 1) / 2 % 2 == 1;
+    // Many may be under way before the first has arrived.
+    return size.kernel.seen > 0 && size.kernel.best * 0.75 < size.board.best;
   }
   // One has arrived that way; its receive was there and its sender had offered it for so long. The
   // least of a few tells most: a neighbour on the machine only ever makes one slower.
   void took(std::size_t bytes, bool by_kernel, base::Nanoseconds time) {
-    base::Nanoseconds& best = size_of(bytes).best[by_kernel ? 1 : 0];
-    best = std::min(best, time);
+    Size& size = size_of(bytes);
+    Trials& way = by_kernel ? size.kernel : size.board;
+    if (way.seen == kTrials / 2) return;  // as many of both
+    ++way.seen;
+    const auto length = static_cast<double>(std::max<std::size_t>(bytes, 1));
+    way.best = std::min(way.best, static_cast<double>(time.count()) / length);
   }
 
  private:
+  struct Trials {
+    std::uint32_t seen = 0;
+    double best = std::numeric_limits<double>::infinity();  // nanoseconds a byte
+  };
   struct Size {
     std::uint32_t begun = 0;
-    std::array<base::Nanoseconds, 2> best{base::kNever, base::kNever};  // board, kernel
-    bool by_kernel = false;
+    Trials board;
+    Trials kernel;
   };
   // From each power of two to the next; what is larger goes with the largest.
   static constexpr std::size_t kLeast = 15;

@@ -227,6 +227,16 @@ class Errors(unittest.TestCase):
 
         run_ranks(1, body)
 
+    def test_a_work_that_another_thread_has_given_up_is_not_done(self):
+        def body(engine):
+            work = engine.allreduce("given up", numpy.ones(1))
+            work.wait()
+            flight = work._flights[0]
+            flight.settle(0)
+            self.assertFalse(flight.drive(0))
+
+        run_ranks(1, body)
+
     def test_waits_say_it_again(self):
         def body(engine):
             work = engine.allreduce("weight", numpy.ones(3 + engine.rank))

@@ -71,8 +71,9 @@ class _Flight:
         """Moves it on in this thread, so long at most. True when it is done, and well: then it is released. Else wait()
         says what became of it. landing: where its result is to lie."""
         with self.lock:
-            if self.pointer:
-                LIBRARY.ronde_work_finish(ctypes.byref(self.pointer), nanoseconds, landing, None)
+            if not self.pointer:
+                return False  # another thread has given it up
+            LIBRARY.ronde_work_finish(ctypes.byref(self.pointer), nanoseconds, landing, None)
             if self.pointer:
                 return False
         self.keep = []

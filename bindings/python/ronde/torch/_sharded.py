@@ -5,6 +5,7 @@ PyTorch asks no back end in Python for memory; what makes the calls of one modul
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any, Optional, Sequence
 
 import numpy
@@ -19,24 +20,27 @@ from ._group_core import GroupCore
 
 
 class _OnBoard:
-    """Buffers that are used again as soon as nobody else has them: an allocation costs as much as a small call."""
+    """Buffers that are used again as soon as nobody else has them: an allocation costs as much as a small call. They stay
+    until the model and its groups are gone."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._made: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+        self._lock = threading.Lock()
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         count = math.prod(size)
         if device.type != "cpu" or count * dtype.itemsize <= MOST_COPIED_BYTES or not self._engine.is_open:
             return torch.empty(count, dtype=dtype, device=device)
-        made = self._made.setdefault((count, dtype), [])
-        for tensor in made:
-            storage = tensor.untyped_storage()
-            if torch._C._storage_Use_Count(storage._cdata) == 2:  # `tensor` and `storage`
-                return tensor.detach()
-        memory = allocated(self._engine, LIBRARY.ronde_buffer_allocate_anywhere, count * dtype.itemsize, numpy.uint8)
-        made.append(torch.from_numpy(memory).view(dtype))
-        return made[-1].detach()
+        with self._lock:
+            made = self._made.setdefault((count, dtype), [])
+            for tensor in made:
+                storage = tensor.untyped_storage()
+                if torch._C._storage_Use_Count(storage._cdata) == 2:  # `tensor` and `storage`
+                    return tensor.detach()
+            memory = allocated(self._engine, LIBRARY.ronde_buffer_allocate_anywhere, count * dtype.itemsize, numpy.uint8)
+            made.append(torch.from_numpy(memory).view(dtype))
+            return made[-1].detach()
 
 
 class _AllGather(_OnBoard):
@@ -56,17 +60,19 @@ def keep_buffers_on_board(model: torch.nn.Module, group: Optional[dist.ProcessGr
 
     group: that of the shards, of the back end ronde; None: all ranks. Without room on the board buffers are ordinary
     memory."""
-    try:
-        from torch.distributed.fsdp import FSDPModule  # pylint: disable=import-outside-toplevel
-    except ImportError:
-        raise InvalidArgument(f"PyTorch {torch.__version__} has no fully_shard(), of which this is",
-                              Status.UNSUPPORTED) from None
+    import torch.distributed.fsdp as fsdp  # pylint: disable=import-outside-toplevel
+    kind: Any = getattr(fsdp, "FSDPModule", None)
+    if not hasattr(kind, "set_custom_reduce_scatter"):
+        raise InvalidArgument(f"PyTorch {torch.__version__} has no fully_shard() that takes buffers of others",
+                              Status.UNSUPPORTED)
     whole: Any = group if group is not None else dist.group.WORLD
     back_end = whole._get_backend(torch.device("cpu"))
     if not isinstance(back_end, GroupCore):
         raise InvalidArgument(f"buffers on the board are of groups of the back end ronde, and not of {back_end.name()}")
     gather, scatter = _AllGather(back_end._engine), _ReduceScatter(back_end._engine)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_custom_all_gather(gather)  # type: ignore[arg-type]
-            module.set_custom_reduce_scatter(scatter)  # type: ignore[arg-type]
+    sharded = [module for module in model.modules() if isinstance(module, kind)]
+    if not sharded:
+        raise InvalidArgument("no module of the model is sharded: call fully_shard() before keep_buffers_on_board()")
+    for module in sharded:
+        module.set_custom_all_gather(gather)
+        module.set_custom_reduce_scatter(scatter)

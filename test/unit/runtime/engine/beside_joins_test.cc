@@ -57,6 +57,34 @@ TEST(BesideJoins, WhatIsPreparedGoesOnWithoutTheRank) {
   }
 }
 
+// Too large for a line; the result has the rows of those that are still there.
+TEST(BesideJoins, APreparedAllgatherTellsTheRowsOfEachCall) {
+  constexpr std::int64_t kRows = 2000;
+  const auto engines = testing::open_engines(kRanks, with_deadlocks_found());
+  testing::on_ranks(kRanks, [&](int rank) {
+    const testing::EnginePtr& engine = engines[static_cast<std::size_t>(rank)];
+    const std::vector<float> data(kRows, static_cast<float>(rank));
+    Submission gather;
+    gather.name = "rows";
+    gather.signature.operation = base::Operation::kAllgather;
+    gather.signature.shape = {kRows};
+    gather.views[0].input = reinterpret_cast<const std::byte*>(data.data());
+    const auto made = Prepared::make(engine, gather);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    for (const std::int64_t ranks : {kRanks, kRanks - 1}) {
+      if (rank == 1 && ranks < kRanks) continue;
+      const base::Status ran = (*made)->run();
+      ASSERT_TRUE(ran.ok()) << ran.message();
+      const auto all = (*made)->gathered();
+      ASSERT_TRUE(all.ok());
+      EXPECT_THAT(all->shape, ::testing::ElementsAre(ranks * kRows));
+      EXPECT_EQ(reinterpret_cast<const float*>(all->data)[(ranks - 1) * kRows], 3.0F);
+    }
+    join(*engine);
+    EXPECT_TRUE(engine->close().ok());
+  });
+}
+
 TEST(BesideJoins, ASplitIsOneOfTheOtherRanks) {
   const auto engines = testing::open_engines(kRanks, with_deadlocks_found());
   testing::on_ranks(kRanks, [&](int rank) {

@@ -45,7 +45,7 @@ TEST(WayChoice, WhereItIsCloseTheKernelDoesIt) {
 
 TEST(WayChoice, OneThatWasHeldUpDecidesNothing) {
   WayChoice choice;
-  EXPECT_TRUE(!choice.next_by_kernel(kBytes));
+  EXPECT_FALSE(choice.next_by_kernel(kBytes));
   choice.took(kBytes, false, Nanoseconds(20'000));
   EXPECT_TRUE(choice.next_by_kernel(kBytes));
   choice.took(kBytes, true, Nanoseconds(9'000'000));
@@ -71,6 +71,25 @@ TEST(WayChoice, EachSizeHasItsOwn) {
   EXPECT_TRUE(choice.next_by_kernel(1));
   let_go(choice, std::size_t{1} << 40, WayChoice::kTrials, 20, 10);
   EXPECT_TRUE(choice.next_by_kernel(std::size_t{1} << 50));
+}
+
+TEST(WayChoice, MessagesOfTwoSizesInTurnsAreComparedByTheByte) {
+  WayChoice choice;
+  for (std::uint32_t i = 0; i < WayChoice::kTrials; ++i) {
+    const std::size_t bytes = i % 2 == 0 ? 33'000 : 64'000;
+    const bool kernel = choice.next_by_kernel(bytes);
+    choice.took(bytes, kernel, Nanoseconds(bytes * (kernel ? 22 : 30) / 10));
+  }
+  EXPECT_TRUE(choice.next_by_kernel(64'000));
+}
+
+TEST(WayChoice, ManyThatAreUnderWayAtOnceGoThroughTheBoardUntilTheFirstHaveArrived) {
+  WayChoice choice;
+  for (std::uint32_t i = 0; i < WayChoice::kTrials; ++i) (void)choice.next_by_kernel(kBytes);
+  EXPECT_FALSE(choice.next_by_kernel(kBytes));
+  choice.took(kBytes, true, Nanoseconds(10'000));
+  choice.took(kBytes, false, Nanoseconds(20'000));
+  EXPECT_TRUE(choice.next_by_kernel(kBytes));
 }
 
 TEST(WayChoice, AWayThatNeverArrivesIsNotTaken) {
