@@ -108,8 +108,9 @@ class Job {
         })) {
       read_input();
     }
-    for (Agents::Event& said : agents_.serve(output_)) hear(said);
+    // First: a rank that ends after a request to end has ended in the time that it had for that.
     take_signals();
+    for (Agents::Event& said : agents_.serve(output_)) hear(said);
     if (clock_.now() - pulse_ >= kPulse) {
       pulse_ = clock_.now();
       for (Agents::Event& said : agents_.beat()) hear(said);
