@@ -99,9 +99,9 @@ constexpr auto kSettings = std::to_array<Setting>({
      "append .host and their number"},
     {"RONDE_MESSAGES", &Config::messages, "auto", "auto slots copy", 0, 0, true,
      "how a large message travels between two ranks of a host, unless it lies in a ronde::Buffer: "
-     "slots takes it through the board, which both ranks do together; copy has the kernel copy it "
-     "once, where it allows that, which leaves the sender's core alone; auto tries both and takes "
-     "the faster; slots never asks the kernel, which may note or punish process_vm_readv"},
+     "slots takes it through the board, which both ranks do together, and never asks the kernel, "
+     "which may note or punish process_vm_readv; copy has the kernel copy it once, where it allows "
+     "that, which leaves the sender's core alone; auto tries both and takes the faster"},
     {"RONDE_LOG_LEVEL", &Config::log_level, "warning", "trace debug info warning error off", 0, 0,
      false, "the least important lines on standard error"},
 });

@@ -35,9 +35,9 @@ namespace ronde::collectives {
 [[nodiscard]] std::unique_ptr<Collective> in_host_allreduce_in_place(
     Slots& slots, const std::vector<base::TensorView>& tensors, const Reduction& reduction);
 
-// Of what a rank gives, all lies in its arena, on every rank; no compression. The blocks are those
-// of blocks_of() (plane/exchange.h). Outputs lie anywhere: apart from the inputs, or where this
-// rank's block lies there.
+// Every rank's input lies in its arena, and nothing is compressed. The blocks are those of
+// blocks_of() (plane/exchange.h). The output may lie anywhere apart from the input, or in it where
+// this rank's block is.
 [[nodiscard]] std::unique_ptr<Collective> in_host_reduce_scatter_in_place(
     Slots& slots, const std::vector<base::TensorView>& blocks, const Reduction& reduction);
 [[nodiscard]] std::unique_ptr<Collective> in_host_allgather_in_place(

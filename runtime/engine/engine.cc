@@ -103,7 +103,7 @@ Result<Engine::WorkPtr> Engine::try_submit(Submission&& submission) {
   // Where the job had failed before, its error is the cause, not what the device returned then.
   if (!placed.ok()) return agent_.failure().failed() ? agent_.failure().why() : placed;
   tensor->signature.on_board =
-      may_reduce_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
+      may_be_used_in_place(*tensor, job_->board().arena(local_rank_), small_bytes_);
   if (checks_finite_) tensor->not_finite = not_finite_in(*tensor);
   tensor->submitted = clock_->now();
   tensor->waited = waits().waited_since(agent_.execution().last_end());

@@ -21,7 +21,8 @@ namespace ronde::runtime {
 // Thread safety: one thread at a time.
 class WayChoice {
  public:
-  // Of so many messages of about one size the first kTrials go half this way, half that way.
+  // Of each kPeriod messages of about one size the first kTrials try the two ways, half of them
+  // each.
   static constexpr std::uint32_t kPeriod = 512;
   static constexpr std::uint32_t kTrials = 8;
 

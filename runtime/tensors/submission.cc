@@ -329,8 +329,8 @@ Result<LocalTensorPtr> check_submission(Submission&& submission, std::int32_t ra
   return tensor;
 }
 
-bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
-                         base::Bytes small) {
+bool may_be_used_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
+                          base::Bytes small) {
   const Signature& is = tensor.signature;
   if (!row(is.operation).in_place || is.device >= 0 || is.compression != base::Compression::kNone ||
       tensor.bytes() <= small) {

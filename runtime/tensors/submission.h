@@ -28,7 +28,7 @@ base::Result<LocalTensorPtr> check_submission(Submission&& submission, std::int3
 // Whether other ranks may use a checked tensor where it lies on the board, as far as this rank
 // knows: it must lie in this rank's `arena`, with more than `small` bytes and without compression;
 // that of an allreduce is its own output.
-[[nodiscard]] bool may_reduce_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
-                                       base::Bytes small);
+[[nodiscard]] bool may_be_used_in_place(const LocalTensor& tensor, std::span<const std::byte> arena,
+                                        base::Bytes small);
 
 }  // namespace ronde::runtime

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,33 @@ namespace ronde::conformance {
 // What is reduced: numbers whose sums differ in their bits with the order of summation, or small
 // ones whose sums are exact, for what sums in any order.
 enum class Numbers : std::uint8_t { kTelling, kWhole };
+
+// What is hardly drawn: what is no number, infinities, overflow (also in 16 bits alone), signed
+// zeros and the smallest numbers. The one of this kind (0 to 7) on the first, the last or another
+// rank; nothing: none.
+inline std::optional<double> special_number(std::int64_t kind, bool first, bool last) {
+  using Limits = std::numeric_limits<double>;
+  switch (kind) {
+    case 0:
+      return first ? std::optional(Limits::quiet_NaN()) : std::nullopt;
+    case 1:
+      return last ? std::optional(Limits::infinity()) : std::nullopt;
+    case 2:
+      return first ? Limits::infinity() : -Limits::infinity();
+    case 3:
+      return 65504.0;  // the largest of f16
+    case 4:
+      return -0.0;
+    case 5:
+      return last ? 0.0 : -0.0;
+    case 6:
+      return 6e-8;  // the smallest of f16
+    case 7:
+      return 3.0e38;  // bf16 and f32 overflow with the second one
+    default:
+      return std::nullopt;
+  }
+}
 
 // What the ranks of a process have alike, which the first that comes to it makes for all of them:
 // else each would draw and reduce the numbers of every rank. Thread safety: any thread.

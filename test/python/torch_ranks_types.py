@@ -25,6 +25,15 @@ class Plain(hvd.Compressor):
 
 
 class Types(Ranks):
+    def test_sparse_tensors_of_other_shapes_are_refused(self):
+        one = torch.sparse_coo_tensor([[1]], torch.ones(1), (5 + self.rank,))  # lies within that of every rank
+        done = hvd.sparse_allreduce_async(one, "one", hvd.Sum)
+        if self.size > 1:
+            with self.assertRaisesRegex(hvd.Error, r"'one': .*rank 0 has a sparse tensor of shape \[5\], rank 1 one of"):
+                done()
+        else:
+            self.assertEqual(done().to_dense().tolist(), [0, 1, 0, 0, 0])
+
     def test_tensors_whose_memory_says_less_than_they_do(self):
         n, numbers = self.size, torch.arange(1.0, 1.0 + 2 * self.size)
         for lazy in (torch._neg_view(numbers.clone()), torch.complex(numbers, numbers).conj().imag,

@@ -81,59 +81,6 @@ TEST_F(RequestTest, AProgramThatKnowsFewerFieldsGetsTheirDefaults) {
   }
 }
 
-TEST(FinishedWorks, AreReleasedWhereTheyAreDoneAndTheResultLiesWhereItIsWanted) {
-  on_ranks(2, [](ronde::Engine& engine) {
-    float own = static_cast<float>(engine.rank());
-    float all[2] = {-1, -1};
-    const std::int64_t shape[] = {1};
-    ronde_request request;
-    ronde_request_init(&request);
-    request.name = "gathered";
-    request.input = &own;
-    request.output = all;
-    request.shape = shape;
-    request.dimensions = 1;
-    ronde_work* work = nullptr;
-    ASSERT_EQ(ronde_allgather_async(engine.get(), &request, &work, nullptr), RONDE_OK);
-    ronde_work* const begun = work;
-    if (engine.rank() == 0) {
-      // The other rank comes when this one has looked.
-      EXPECT_EQ(ronde_work_finish(&work, 0, nullptr, nullptr), RONDE_OK);
-    }
-    engine.barrier_blocking();
-    constexpr std::int64_t kLong = 10'000'000'000;
-    if (work != nullptr) {
-      EXPECT_EQ(ronde_work_finish(&work, kLong, &own, nullptr), RONDE_OK);
-      EXPECT_EQ(work, begun) << "the result lies elsewhere";
-      EXPECT_EQ(ronde_work_finish(&work, kLong, all, nullptr), RONDE_OK);
-    }
-    EXPECT_EQ(work, nullptr);
-    EXPECT_EQ(all[1], 1.0F);
-    EXPECT_EQ(ronde_work_finish(nullptr, 0, nullptr, nullptr), RONDE_INVALID_ARGUMENT);
-    EXPECT_EQ(ronde_work_finish(&work, 0, nullptr, nullptr), RONDE_INVALID_ARGUMENT);
-  });
-}
-
-TEST(FinishedWorks, StayWhereTheyHaveFailed) {
-  on_ranks(2, [](ronde::Engine& engine) {
-    float value = 0;
-    const std::int64_t shape[] = {1};
-    ronde_request request;
-    ronde_request_init(&request);
-    request.name = "sum";
-    request.output = &value;
-    request.shape = shape;
-    request.dimensions = 1;
-    request.op = engine.rank() == 0 ? RONDE_SUM : RONDE_MAX;
-    ronde_work* work = nullptr;
-    ASSERT_EQ(ronde_allreduce_async(engine.get(), &request, &work, nullptr), RONDE_OK);
-    EXPECT_EQ(ronde_work_finish(&work, 10'000'000'000, nullptr, nullptr), RONDE_MISMATCH);
-    ASSERT_NE(work, nullptr);
-    EXPECT_EQ(ronde_work_wait(work, nullptr), RONDE_MISMATCH);
-    ronde_work_release(work);
-  });
-}
-
 struct NewerRequest {
   ronde_request known;
   std::int64_t unknown;

@@ -783,17 +783,16 @@ RONDE_API ronde_status ronde_work_received_splits(const ronde_work* work, const 
  * memory must stay valid until it is done. An error that nobody has waited for is reported by
  * ronde_engine_close. NULL is fine. Never fails. */
 RONDE_API void ronde_work_release(ronde_work* work);
+/* ronde_work_wait_for and, where the work is done and well, ronde_work_release: *work becomes NULL
+ * then. Otherwise *work stays, and a wait says what became of it; so it does where the result of an
+ * allgather or an all-to-all lies elsewhere than at `output` (NULL: wherever).
+ * Returns: as ronde_work_wait_for. */
+RONDE_API ronde_status ronde_work_finish(ronde_work** work, int64_t timeout_ns, const void* output,
+                                         ronde_error** error);
 /* How long ronde_work_settle waits: RONDE_UNWIND_GRACE_SECONDS, for a caller that an exception
  * unwinds, or the stall deadline of the engine, as ronde_work_wait does. */
 #define RONDE_GRACE_UNWIND (-1)
 #define RONDE_GRACE_STALL INT64_MAX
-/* What most callers do with a work, in one call: waits at most timeout_ns nanoseconds (below 0: as
- * 0), and where it is done, and well, releases it and makes *work NULL. Otherwise *work stays, and
- * a wait says what became of it. output: where the result of an allgather or an all-to-all must
- * lie, else the work stays, too; NULL: wherever. Returns: argument codes; the work codes of one
- * that failed; RONDE_UNSUPPORTED as above. */
-RONDE_API ronde_status ronde_work_finish(ronde_work** work, int64_t timeout_ns, const void* output,
-                                         ronde_error** error);
 /* Waits until nothing touches memory of the request any more, whatever the result, and releases the
  * work: for a caller that frees that memory next and cannot go on with an error, as destructors do.
  * A work that is not done within grace_ns nanoseconds, or one of the graces above, fails the job on

@@ -20,6 +20,7 @@ namespace ronde::runtime {
 namespace {
 
 using base::Code;
+using base::Operation;
 using base::Status;
 using ronde::testing::allreduce_of;
 using ronde::testing::EngineOptions;
@@ -102,6 +103,32 @@ TEST_P(EngineBufferTest, AllRanksOnTheBoard) {
   });
 }
 
+// What comes of it, test/conformance compares.
+TEST_P(EngineBufferTest, BlocksOnTheBoardAreReadThere) {
+  run_job(GetParam(), [](int rank, Engine& engine) {
+    const auto ranks = static_cast<std::size_t>(engine.size());
+    const bool one_host = engine.local_size() == engine.size();
+    for (const bool on_board : {true, false}) {
+      Tensor input(engine, on_board, kElements * ranks);
+      input.fill(rank, 0);
+      std::vector<float> block(kElements);
+      for (const Operation operation : {Operation::kReduceScatter, Operation::kAllgather}) {
+        Submission submission = input.submission(on_board ? "on the board" : "elsewhere");
+        submission.signature.operation = operation;
+        const bool scatters = operation == Operation::kReduceScatter;
+        submission.views[0].output =
+            scatters ? reinterpret_cast<std::byte*>(block.data()) : nullptr;
+        const auto before = engine.statistics().in_place_bytes;
+        const auto work = engine.submit(std::move(submission));
+        ASSERT_TRUE(work.ok()) << work.status().message();
+        ASSERT_TRUE(engine.wait(**work).ok());
+        EXPECT_EQ(engine.statistics().in_place_bytes - before,
+                  on_board && one_host ? static_cast<std::uint64_t>(input.bytes()) : 0U);
+      }
+    }
+  });
+}
+
 TEST_P(EngineBufferTest, OnlySomeRanksOnTheBoardAndTheStepsStayPlanned) {
   run_job(GetParam(), [](int rank, Engine& engine) {
     Tensor tensor(engine, rank % 2 == 0);
@@ -164,32 +191,38 @@ TEST(EngineBuffer, OutlivesItsEngine) {
 
 // ---- the parts ----
 
-TEST(OnBoard, IsForAllreducesInPlaceInsideTheArenaOnly) {
+TEST(OnBoard, IsForWhatLiesInsideTheArenaAndForAllreducesInPlace) {
   std::vector<std::byte> arena(4096);
   std::vector<std::byte> outside(4096);
   const base::Bytes small(1000);
   LocalTensor tensor;
   tensor.signature.shape = {256};
   tensor.views = {{arena.data(), arena.data(), base::Elements(256), base::DType::kF32}};
-  EXPECT_TRUE(may_reduce_in_place(tensor, arena, small));
-  EXPECT_FALSE(may_reduce_in_place(tensor, outside, small));
-  EXPECT_FALSE(may_reduce_in_place(tensor, arena, base::Bytes(1024))) << "small";
+  EXPECT_TRUE(may_be_used_in_place(tensor, arena, small));
+  EXPECT_FALSE(may_be_used_in_place(tensor, outside, small));
+  EXPECT_FALSE(may_be_used_in_place(tensor, arena, base::Bytes(1024))) << "small";
   tensor.views[0].input = outside.data();
-  EXPECT_FALSE(may_reduce_in_place(tensor, arena, small)) << "out of place";
+  EXPECT_FALSE(may_be_used_in_place(tensor, arena, small)) << "out of place";
   tensor.views[0].input = tensor.views[0].output = arena.data() + 3073;
-  EXPECT_FALSE(may_reduce_in_place(tensor, arena, small)) << "its end lies outside";
+  EXPECT_FALSE(may_be_used_in_place(tensor, arena, small)) << "its end lies outside";
   tensor.views[0].input = tensor.views[0].output = arena.data() + 3072;
-  EXPECT_TRUE(may_reduce_in_place(tensor, arena, small));
+  EXPECT_TRUE(may_be_used_in_place(tensor, arena, small));
   tensor.views.push_back({nullptr, nullptr, base::Elements(0), base::DType::kF32});
-  EXPECT_TRUE(may_reduce_in_place(tensor, arena, small)) << "an empty one lies anywhere";
+  EXPECT_TRUE(may_be_used_in_place(tensor, arena, small)) << "an empty one lies anywhere";
   tensor.views[1] = {outside.data(), outside.data(), base::Elements(1), base::DType::kF32};
-  EXPECT_FALSE(may_reduce_in_place(tensor, arena, small)) << "one of a group lies outside";
+  EXPECT_FALSE(may_be_used_in_place(tensor, arena, small)) << "one of a group lies outside";
   tensor.views.pop_back();
   tensor.signature.compression = base::Compression::kF16;
-  EXPECT_FALSE(may_reduce_in_place(tensor, arena, small));
+  EXPECT_FALSE(may_be_used_in_place(tensor, arena, small));
   tensor.signature.compression = base::Compression::kNone;
   tensor.signature.operation = Operation::kBroadcast;
-  EXPECT_FALSE(may_reduce_in_place(tensor, arena, small));
+  EXPECT_FALSE(may_be_used_in_place(tensor, arena, small));
+  for (const Operation reads : {Operation::kAllgather, Operation::kReduceScatter}) {
+    tensor.signature.operation = reads;
+    tensor.views[0] = {arena.data(), outside.data(), base::Elements(256), base::DType::kF32};
+    EXPECT_TRUE(may_be_used_in_place(tensor, arena, small)) << "the output may lie anywhere";
+    EXPECT_FALSE(may_be_used_in_place(tensor, outside, small));
+  }
 }
 
 TEST(OnBoard, IsAgreedOnWhenAllRanksSaySo) {
