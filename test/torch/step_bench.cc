@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -215,6 +216,7 @@ int main(int argc, char** argv) try {
   if (argc > 3) plan.ranks = std::atoi(argv[3]);
   if (argc > 4) plan.steps = std::atoi(argv[4]);
   if (argc > 5) plan.rounds = std::atoi(argv[5]);
+  std::filesystem::create_directories(plan.folder);  // for which c10d's store would wait
   std::vector<pid_t> others;
   for (int rank = 1; rank < plan.ranks; ++rank) {
     others.push_back(fork());
