@@ -173,6 +173,7 @@ class Helper(unittest.TestCase):
         for said, codes, is_late in ((line, [1], True), (2 * line, [3, 3], True), (line, [0, 1], True),
                                      (line, [3, 1], False), (line, [], False), (line, [-9], False), (line, [139], False),
                                      (line, [0], False), ("rank 1 failed\n", [1], False),
+                                     ("ORTE was unable to reliably start one or more daemons.\n", [1], True),
                                      (line + "Segmentation fault\n", [1], False)):
             with unittest.mock.patch.object(late, "_notes", []), contextlib.redirect_stdout(None):
                 try:

@@ -29,8 +29,9 @@ PAUSE = 0.01  # between two looks
 RESERVE = 10  # of the time that ctest gives a test: to end what was started, and to say what was seen
 BEGAN = time.monotonic()
 
-# How the engines of a job say that the others were not there before the deadline of the start.
-NOT_STARTED = re.compile(r"in time.*RONDE_START_TIMEOUT_SECONDS|RONDE_START_TIMEOUT_SECONDS raises the limit")
+# How the engines of a job say that the others were not there before the deadline of the start, and OpenMPI's daemons.
+NOT_STARTED = re.compile(r"in time.*RONDE_START_TIMEOUT_SECONDS|RONDE_START_TIMEOUT_SECONDS raises the limit"
+                         r"|ORTE was unable to reliably start one or more daemons")
 # With one of these words it was no deadline that ended the job.
 CRASHED = re.compile(r"Sanitizer|runtime error: |signal \d|Segmentation fault|Aborted|terminate called|Traceback")
 
