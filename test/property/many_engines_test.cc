@@ -14,6 +14,13 @@ namespace {
 
 constexpr int kRanks = 64;
 
+// Under a sanitizer, beside other work, their start alone may take a minute.
+testing::EngineOptions patient() {
+  testing::EngineOptions options;
+  options.environment = {"RONDE_START_TIMEOUT_SECONDS=240"};
+  return options;
+}
+
 // Returns whole numbers whose sums f32 holds exactly.
 float value_of(int rank, std::size_t i) {
   return static_cast<float>(rank % 7 + static_cast<int>(i % 100));
@@ -26,7 +33,7 @@ float sum_of(std::size_t i) {
 }
 
 TEST(ManyEngines, AllreduceAndFinish) {
-  testing::run_job(kRanks, [](int rank, Engine& engine) {
+  testing::run_job(kRanks, patient(), [](int rank, Engine& engine) {
     for (int step = 0; step < 2; ++step) {
       // The lengths travel beside the counter, in one window, and in several.
       for (const std::size_t length : {1UL, 6UL, 7UL, 256UL, 257UL, 5000UL, 300000UL}) {
@@ -45,7 +52,7 @@ TEST(ManyEngines, AllreduceAndFinish) {
 }
 
 TEST(ManyEngines, GatherBroadcastAndMeet) {
-  testing::run_job(kRanks, [](int rank, Engine& engine) {
+  testing::run_job(kRanks, patient(), [](int rank, Engine& engine) {
     const std::vector<float> mine(static_cast<std::size_t>(rank) % 5, static_cast<float>(rank));
     const auto gather = engine.submit(testing::allgather_of("g", mine));
     ASSERT_TRUE(gather.ok());
