@@ -108,7 +108,7 @@ class Job {
         })) {
       read_input();
     }
-    // First: a rank that ends after a request to end has ended in the time that it had for that.
+    // Signals come first, since a rank that ends after a request to end keeps its own exit code.
     take_signals();
     for (Agents::Event& said : agents_.serve(output_)) hear(said);
     if (clock_.now() - pulse_ >= kPulse) {

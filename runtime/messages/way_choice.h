@@ -21,8 +21,7 @@ namespace ronde::runtime {
 // Thread safety: one thread at a time.
 class WayChoice {
  public:
-  // Of each kPeriod messages of about one size the first kTrials try the two ways, half of them
-  // each.
+  // The first kTrials of each kPeriod messages of about one size try both ways, each as often.
   static constexpr std::uint32_t kPeriod = 512;
   static constexpr std::uint32_t kTrials = 8;
 

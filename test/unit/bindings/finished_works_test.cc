@@ -13,7 +13,7 @@ using ronde::testing::on_ranks;
 
 constexpr std::int64_t kLong = 10'000'000'000;
 
-// Of one f32.
+// Returns the request of a tensor that has one f32.
 ronde_request request_of(const char* name, const float* input, float* output) {
   static constexpr std::int64_t kShape = 1;
   ronde_request request;
