@@ -218,8 +218,10 @@ def late_one():
     server, chief, other = job.start("ps", 0), job.start("worker", 0), job.start("worker", 1)
     chief.wait_for(r"step [1-9]\d*: ")
     other.kill(signal.SIGSTOP)
+    stood = time.monotonic()
     chief.wait()
     server.wait()
+    time.sleep(max(0.0, stood + 7 - time.monotonic()))  # longer than its deadline, which does not count meanwhile
     other.kill(signal.SIGCONT)
     text = other.wait()
     assert "the chief has closed the job, while worker 1 was not heard: it ends" in text, text

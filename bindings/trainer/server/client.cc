@@ -6,7 +6,6 @@
 #include <memory>
 #include <utility>
 
-#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/message_socket.h"
 #include "bindings/trainer/tensor/errors.h"
 
@@ -43,7 +42,7 @@ void Client::run(const std::stop_token& stop) {
       Messages out;
       {
         const std::lock_guard lock(mutex_);
-        const double now = steady_seconds();
+        const double now = time_.now();
         out = std::exchange(outbox_, {});
         for (const Message& one : messages) {
           for (Message& answer : state_.on_message(now, one)) out.push_back(std::move(answer));
@@ -66,7 +65,7 @@ void Client::run(const std::stop_token& stop) {
 void Client::begin(const Message& message) {
   {
     const std::lock_guard lock(mutex_);
-    state_.request(steady_seconds(), message, outbox_);
+    state_.request(time_.now(), message, outbox_);
   }
   socket_->wake();
 }
@@ -90,14 +89,14 @@ bool Client::wait_a_while(std::uint32_t group, Wait& wait) {
   });
   if (!failure_.empty()) throw TrainerError(failure_);
   const bool closed = state_.closed();
+  const double now = time_.now();
   if (!state_.is_under_way(group)) return true;
-  if (closed && steady_seconds() - wait.since > kAfterClose) {
+  if (closed && now - wait.since > kAfterClose) {
     throw TrainerError("the chief has closed the job, while " + text_of(options_.state.self) +
                            " was not heard: it ends",
                        EXIT_SUCCESS);
   }
   const auto home = state_.home(group);
-  const double now = steady_seconds();
   const std::uint32_t server = home.value_or(group);
   const bool is_silent = !home || now - state_.heard(server) > 2.0;
   const bool is_empty = state_.is_empty(group);
@@ -141,7 +140,7 @@ bool Client::forget_if_empty(std::uint32_t group) {
 }
 
 Message Client::finish(std::uint32_t group) {
-  Wait wait{steady_seconds(), steady_seconds()};
+  Wait wait{time_.now(), time_.now()};
   bool creates = false;
   while (true) {
     if (!wait_a_while(group, wait)) {
@@ -159,7 +158,7 @@ Message Client::finish(std::uint32_t group) {
     if (answer->kind == Kind::kRefused) throw TrainerError(answer->text, kExitConfiguration);
     if (creates) {
       creates = false;
-      wait.since = steady_seconds();
+      wait.since = time_.now();
       begin(requests_[group]);
       continue;
     }
@@ -183,13 +182,12 @@ Message Client::ask(Message message) {
 std::optional<Message> Client::try_ask(Message message, double seconds) {
   const std::uint32_t group = message.group;
   start(std::move(message));
-  return wait_until(group, steady_seconds() + seconds);
+  return wait_until(group, time_.now() + seconds);
 }
 
 std::optional<Message> Client::wait_until(std::uint32_t group, double end) {
   std::unique_lock lock(mutex_);
-  while (state_.is_under_way(group) && !state_.closed() && failure_.empty() &&
-         steady_seconds() < end) {
+  while (state_.is_under_way(group) && !state_.closed() && failure_.empty() && time_.now() < end) {
     answered_.wait_for(lock, std::chrono::milliseconds(50));
   }
   state_.forget(group);
@@ -197,7 +195,7 @@ std::optional<Message> Client::wait_until(std::uint32_t group, double end) {
 }
 
 std::optional<std::uint32_t> Client::tell_all(const Message& message, double seconds) {
-  const double end = steady_seconds() + seconds;
+  const double end = time_.now() + seconds;
   const auto groups = static_cast<std::uint32_t>(requests_.size());
   for (std::uint32_t group = 0; group < groups; ++group) {
     Message one = message;

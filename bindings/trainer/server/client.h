@@ -16,6 +16,7 @@
 
 #include "bindings/trainer/fit/callbacks.h"
 #include "bindings/trainer/server/keys.h"
+#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/server/protocol.h"
 
 namespace ronde::trainer::server {
@@ -73,6 +74,7 @@ class Client {
   std::mutex mutex_;
   std::condition_variable answered_;
   WorkerState state_;
+  OwnTime time_;  // of this task, in which all is counted
   Messages outbox_;
   std::string failure_;            // of the thread
   std::vector<Message> requests_;  // by group: the one under way

@@ -317,7 +317,6 @@ class WorkerState {
   std::vector<std::uint64_t> held_;  // by server: the entries that it has of the server before it
   std::optional<Message> closing_;
   double began_ = -1.0;
-  double ticked_ = -1.0;
   double beat_ = -1e9;
   std::uint64_t view_ = 0;
   std::uint64_t dead_ = 0;

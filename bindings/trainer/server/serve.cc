@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
-#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/keep/stop_signals.h"
 #include "bindings/trainer/server/keys.h"
 #include "bindings/trainer/server/message_socket.h"
+#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/tensor/errors.h"
 
@@ -55,16 +55,17 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
   const StopSignals signals;
   bool said_stop = false;
   say(name + " serves at " + tasks.servers[index]);
-  const double start = steady_seconds();
+  OwnTime time;
+  const double start = time.now();
   double tick = start;
   std::optional<double> closed;
   // Unread answers are lost with the connection, so the server stays for a moment.
-  while (!closed || steady_seconds() - *closed < (state.all_told() ? kStays : kStaysAtMost)) {
-    if (!closed && state.closed()) closed = steady_seconds();
+  while (!closed || time.now() - *closed < (state.all_told() ? kStays : kStaysAtMost)) {
+    if (!closed && state.closed()) closed = time.now();
     for (const Message& message : socket.receive(0.1)) {
-      for (const Message& one : state.on_message(steady_seconds(), message)) socket.send(one);
+      for (const Message& one : state.on_message(time.now(), message)) socket.send(one);
     }
-    const double now = steady_seconds();
+    const double now = time.now();
     if (signals.stop_asked() && !std::exchange(said_stop, true)) {
       say(name +
           " is to stop: it serves until the chief has closed the job; a second SIGTERM ends it");

@@ -10,9 +10,8 @@ namespace ronde::trainer::server {
 
 namespace {
 
-constexpr double kNever = -1.0;
+constexpr double kNever = -1e9;
 constexpr double kSoon = 0.1;      // seconds until a server without variables is asked again
-constexpr double kAway = 1.0;      // seconds between two ticks after which this task stood still
 constexpr double kSlowLine = 1e7;  // bytes in a second
 
 }  // namespace
@@ -164,14 +163,7 @@ void WorkerState::declare_dead(std::uint32_t server) {
 
 Messages WorkerState::on_tick(double now) {
   Messages out;
-  if (began_ < 0.0) began_ = ticked_ = now;
-  // While this task stood still it read no messages: that is no silence of the servers.
-  if (const double away = now - std::exchange(ticked_, now); away > kAway) {
-    began_ += away;
-    for (double& one : heard_) {
-      if (one != kNever) one = std::min(now, one + away);
-    }
-  }
+  if (began_ < 0.0) began_ = now;
   for (std::uint32_t i = 0; options_.decides && i < options_.servers; ++i) {
     const std::uint32_t next = (i + 1) % options_.servers;
     // A server that the chief has not heard since its own start has run, if the next server has

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/trainer/fit/replica.h"
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/message_socket.h"
+#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {
@@ -43,7 +43,7 @@ class StepsToRun::Inside {
 
   // The next step, until the one after it; null at the end.
   const Message* next(const std::function<void()>& idle) {
-    const double start = steady_seconds();
+    const double start = time_.now();
     bool is_idle = false;
     while (true) {
       {
@@ -53,13 +53,13 @@ class StepsToRun::Inside {
         if (!failure_.empty()) throw TrainerError(failure_);
         if (task_) return &step_.emplace(*std::exchange(task_, {}));
         if (closed_) return nullptr;
-        if (steady_seconds() - std::max(start, heard_) > deadline_) {
+        if (time_.now() - std::max(start, heard_) > deadline_) {
           throw TrainerError(text_of(self_) + " has received no message of the chief for " +
                              std::to_string(static_cast<long>(deadline_)) +
                              " s, and ends: start the chief");
         }
       }
-      if (!is_idle && idle && steady_seconds() - start > 1.0) {
+      if (!is_idle && idle && time_.now() - start > 1.0) {
         is_idle = true;
         idle();
       }
@@ -101,7 +101,7 @@ class StepsToRun::Inside {
     }
   }
   void take(const Message& message) {
-    heard_ = steady_seconds();
+    heard_ = time_.now();
     const auto key = std::pair(message.from.incarnation, message.sequence);
     if (message.kind == Kind::kRun && last_ && last_->to == message.from &&
         last_->sequence == message.sequence) {
@@ -129,6 +129,7 @@ class StepsToRun::Inside {
   std::optional<std::pair<std::uint64_t, std::uint64_t>> running_;
   Messages out_;
   bool closed_ = false;
+  OwnTime time_;
   double heard_ = 0.0;
   std::string failure_;
   std::optional<Message> step_;  // that runs
@@ -200,10 +201,10 @@ struct Coordinator::Inside {
   const double deadline;
   CoordinatorState state;
   MessageSocket socket;
-  double heard = steady_seconds();
-  double listened = steady_seconds();
-  double result = steady_seconds();  // when the last one came
-  double beat = 0.0;
+  OwnTime time;
+  double heard = time.now();
+  double result = time.now();  // when the last one came
+  double beat = -1.0;
   std::uint64_t bytes = 0;
 };
 
@@ -229,28 +230,21 @@ void Coordinator::progress(double seconds) {
       in.socket.send(one);
     }
   };
-  // While the chief did something else it read no messages: that is no silence of the workers.
-  const double away = steady_seconds() - in.listened;
-  if (away > 1.0) {
-    in.heard += away;
-    in.result += away;
-    in.state.forgive(away);
-  }
+  double now = 0.0;
   const auto hear = [&](double wait) {
     const auto messages = in.socket.receive(wait);
-    in.listened = steady_seconds();
-    if (!messages.empty()) in.heard = in.listened;
+    now = in.time.now();
+    if (!messages.empty()) in.heard = now;
     for (const Message& one : messages) {
       in.bytes += payload_of(one);
-      if (one.kind == Kind::kResult || one.kind == Kind::kFailed) in.result = in.listened;
+      if (one.kind == Kind::kResult || one.kind == Kind::kFailed) in.result = now;
     }
-    for (const Message& one : messages) send(in.state.on_message(in.listened, one));
+    for (const Message& one : messages) send(in.state.on_message(now, one));
     return !messages.empty();
   };
-  const bool heard = hear(0.0);         // no worker is late whose message is here already
-  send(in.state.on_tick(in.listened));  // free workers get at once what was scheduled
+  const bool heard = hear(0.0);  // no worker is late whose message is here already
+  send(in.state.on_tick(now));   // free workers get at once what was scheduled
   if (!heard && seconds > 0.0) hear(seconds);
-  const double now = in.listened;
   if (now - in.beat > 0.1) {
     in.beat = now;
     in.send(Kind::kBeat);
@@ -276,13 +270,13 @@ Scheduled Coordinator::schedule(const std::string& step, const Value& argument,
 
 void Coordinator::require_news(double since) const {
   const double most = 10.0 * inside_->deadline;
-  if (steady_seconds() - since <= most) return;
+  if (inside_->time.now() - since <= most) return;
   throw TrainerError("no step was done in " + std::to_string(static_cast<long>(most)) +
                      " s: does the worker that must run it still run?");
 }
 
 void Coordinator::join() {
-  inside_->result = steady_seconds();
+  inside_->result = inside_->time.now();
   while (!inside_->state.all_done() && !inside_->state.setup_failure()) {
     progress(0.1);
     require_news(inside_->result);
@@ -292,7 +286,7 @@ void Coordinator::join() {
 }
 
 Message Coordinator::result_of(Scheduled scheduled) {
-  const double start = steady_seconds();
+  const double start = inside_->time.now();
   while (!inside_->state.is_done(scheduled.number)) {
     if (const auto& failed = inside_->state.setup_failure()) {
       throw TrainerError("a setup failed: " + *failed);

@@ -33,10 +33,6 @@ class CoordinatorState {
   }
   Messages on_message(double now, const Message& message);
   Messages on_tick(double now);
-  // The chief read no messages for so long: that is no silence of the workers.
-  void forgive(double seconds) {
-    for (Worker& worker : workers_) worker.heard += seconds;
-  }
 
   // Whether the start of the worker that this result comes from is its last one.
   [[nodiscard]] bool is_current(const Message& result) const {

@@ -139,7 +139,7 @@ TEST(MeetOverStore, AStoreThatDoesNotWaitIsAskedAgain) {
 }
 
 TEST(MeetOverStore, ARankThatDoesNotCome) {
-  expect_each_says(meet_at(std::make_shared<Values>(), 4, {0, 1, 3}, {}, seconds(2)),
+  expect_each_says(meet_at(std::make_shared<Values>(), 4, {0, 1, 3}, {}, seconds(5)),
                    Code::kDeadline, "rank 2 (host unknown) took no part in meeting over the store");
   expect_each_says(meet_at(std::make_shared<Values>(), 2, {1}, {}, seconds(1)), Code::kDeadline,
                    "rank 0 (host unknown) took no part in meeting over the store");
@@ -175,7 +175,7 @@ TEST(MeetOverStore, ARankThatTakesNoPartLater) {
                              return meeting
                                  .allgather({}, "doing more",
                                             rank == 2 ? of_rank_2 : collectives::StartTrouble(),
-                                            clock, clock.after(seconds(2)))
+                                            clock, clock.after(seconds(5)))
                                  .status();
                            });
     results.erase(results.begin() + 1);

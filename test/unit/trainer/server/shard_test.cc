@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
+#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
 #include "bindings/trainer/tensor/errors.h"
@@ -67,14 +68,18 @@ TEST(ServerShard, AChiefThatStoodStillTakesNobodyForDead) {
     message.version = 3;
     (void)chief.on_message(now, message);
   };
-  (void)chief.on_tick(0.0);
-  for (const std::uint32_t server : {0U, 1U}) beat(0.1, server);
-  beat(8.0, 1);
-  (void)chief.on_tick(8.0);
+  double clock = 7.0;
+  OwnTime time([&] { return clock; });
+  (void)chief.on_tick(time.now());
+  for (const std::uint32_t server : {0U, 1U}) beat(time.now(), server);
+  clock += 8.0;
+  beat(time.now(), 1);
+  (void)chief.on_tick(time.now());
   EXPECT_EQ(chief.dead(), 0U);
-  for (int tenth = 81; tenth < 120; ++tenth) {
-    beat(tenth / 10.0, 1);
-    (void)chief.on_tick(tenth / 10.0);
+  for (int tenth = 0; tenth < 40; ++tenth) {
+    clock += 0.1;
+    beat(time.now(), 1);
+    (void)chief.on_tick(time.now());
   }
   EXPECT_EQ(chief.dead(), 1U);
 }

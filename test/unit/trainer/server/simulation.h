@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
 #include "test/unit/trainer/server/simulation_plan.h"
@@ -55,6 +57,8 @@ struct Simulation {
   std::priority_queue<Event> events;
   std::vector<std::unique_ptr<ServerState>> servers;
   std::vector<Task> tasks;
+  std::deque<OwnTime> server_times;  // by index, as those of the tasks
+  std::deque<OwnTime> task_times;
   std::vector<std::size_t> next_mark;
   std::vector<std::set<std::size_t>> acknowledged;  // by group
   std::vector<std::set<std::size_t>> dropped;
@@ -89,7 +93,14 @@ struct Simulation {
     seen.resize(plan.servers);
     tasks.resize(kWorkers + 1);
     for (std::uint32_t i = 0; i <= kWorkers; ++i) start(i);
+    const auto clock = [this] { return now; };
+    for (std::uint32_t i = 0; i < plan.servers; ++i) server_times.emplace_back(clock);
+    for (std::uint32_t i = 0; i <= kWorkers; ++i) task_times.emplace_back(clock);
     post_tick();
+  }
+  double time_of(std::uint32_t server) { return server_times.at(server).now(); }
+  double time_of(const Task& task) {
+    return task_times.at(static_cast<std::size_t>(&task - tasks.data())).now();
   }
   double uniform(double most) { return std::uniform_real_distribution(0.0, most)(random); }
   bool chance(double share) { return uniform(1.0) < share; }
@@ -137,7 +148,7 @@ struct Simulation {
         events.push({stopped_until, ++order, message});
         return;
       }
-      if (server) post(server->on_message(now, message));
+      if (server) post(server->on_message(time_of(message.to.index), message));
       return;
     }
     for (Task& task : tasks) {
@@ -145,7 +156,7 @@ struct Simulation {
       if (now < task.asleep_until) {
         events.push({task.asleep_until, ++order, message});
       } else {
-        post(task.state->on_message(now, message));
+        post(task.state->on_message(time_of(task), message));
       }
     }
   }
@@ -166,7 +177,7 @@ struct Simulation {
       message.group = group;
       message.text = specs.text();
       message.floats = Floats::of(std::vector<float>(kElements, 0.0F));
-      task.state->request(now, message, out);
+      task.state->request(time_of(task), message, out);
       task.answered[group] = true;
     }
   }
@@ -193,7 +204,7 @@ struct Simulation {
     } else {
       message.kind = Kind::kBye;
     }
-    task.state->request(now, message, out);
+    task.state->request(time_of(task), message, out);
   }
   void take(Task& task, std::uint32_t group, const Message& answer) {
     if (answer.kind == Kind::kRefused) return fail("refused: " + answer.text);
@@ -298,11 +309,12 @@ struct Simulation {
         start_server_again();
         for (const auto& server : servers) {
           const bool sleeps = server && server->options().index == stopped && now < stopped_until;
-          if (server && !sleeps) post(server->on_tick(now));
+          if (server && !sleeps) post(server->on_tick(time_of(server->options().index)));
         }
         for (std::uint32_t i = 0; i < tasks.size(); ++i) {
           if (!tasks[i].alive && now >= tasks[i].back_at) start(i);
-          if (tasks[i].alive && now >= tasks[i].asleep_until) post(tasks[i].state->on_tick(now));
+          if (tasks[i].alive && now >= tasks[i].asleep_until)
+            post(tasks[i].state->on_tick(time_of(tasks[i])));
         }
         post_tick();
       }
