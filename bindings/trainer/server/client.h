@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "bindings/trainer/fit/callbacks.h"
+#include "bindings/trainer/fit/own_time.h"
 #include "bindings/trainer/server/keys.h"
-#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/server/protocol.h"
 
 namespace ronde::trainer::server {

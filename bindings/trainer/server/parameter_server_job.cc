@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/trainer/server/own_time.h"
+#include "bindings/trainer/fit/own_time.h"
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"

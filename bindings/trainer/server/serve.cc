@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "bindings/trainer/fit/own_time.h"
 #include "bindings/trainer/keep/stop_signals.h"
 #include "bindings/trainer/server/keys.h"
 #include "bindings/trainer/server/message_socket.h"
-#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/tensor/errors.h"
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "bindings/trainer/fit/own_time.h"
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
 #include "bindings/trainer/server/message_socket.h"
-#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/tensor/errors.h"
 
 namespace ronde::trainer::server {

@@ -9,8 +9,8 @@
 #include <deque>
 #include <string>
 
+#include "bindings/trainer/fit/own_time.h"
 #include "bindings/trainer/server/coordinator/coordinator_state.h"
-#include "bindings/trainer/server/own_time.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
 #include "bindings/trainer/tensor/errors.h"

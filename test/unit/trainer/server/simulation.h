@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/trainer/server/own_time.h"
+#include "bindings/trainer/fit/own_time.h"
 #include "bindings/trainer/server/protocol.h"
 #include "bindings/trainer/server/variables.h"
 #include "test/unit/trainer/server/simulation_plan.h"

@@ -10,7 +10,7 @@
 
 #include "bindings/trainer/fit/replica.h"
 
-namespace ronde::trainer::server {
+namespace ronde::trainer {
 
 // Seconds since it was made; between two looks at most kMost of them pass. So all who wait by it
 // look more often than that, and a deadline counts only while its task listens. Thread safety: any
@@ -35,4 +35,4 @@ class OwnTime {
   double looked_;
 };
 
-}  // namespace ronde::trainer::server
+}  // namespace ronde::trainer
