@@ -64,9 +64,14 @@ class MeetingServer final : public MeetingEnd {
   // Collects the hellos, or the parts of this round, of the others, and hands all out.
   Result<Parts> collect(std::span<const std::byte> mine, const collectives::StartTrouble& trouble,
                         const Clock& clock, Instant deadline);
-  // One poll, and what it shows. An error fails the meeting.
+  // One poll, and all that it shows. The first error fails the meeting.
   Status step(const Clock& clock, Instant until);
   Status let_in(Arrival arrival, const Clock& clock);
+  // Whether this is the end of a rank that had no answer in time, since rank 0 got no core.
+  [[nodiscard]] bool gave_up(const Status& why, Instant now) const {
+    return why.code() == Code::kPeerFailed && now >= answer_by() && why.rank() &&
+           has_part(*why.rank());
+  }
   Status read(std::size_t rank, Instant now);
   // Everybody gets this error; with kLatecomers also those that come within kLinger.
   enum class Awaits : std::uint8_t { kNobody, kLatecomers };
@@ -127,14 +132,17 @@ Status MeetingServer::step(const Clock& clock, Instant until) {
                           : Status::system("rank 0 could not wait for the other ranks", errno);
   }
   const Instant now = clock.now();
+  Status first;
+  const auto note = [&first](Status one) {
+    if (first.ok()) first = std::move(one);
+  };
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const short events = entries[1 + i].revents;
-    if ((events & POLLOUT) != 0) {
-      RONDE_RETURN_IF_ERROR(members_[ranks[i]]->socket.flush().status());
-    }
-    if ((events & ~POLLOUT) != 0) RONDE_RETURN_IF_ERROR(read(ranks[i], now));
+    if ((events & POLLOUT) != 0) note(members_[ranks[i]]->socket.flush().status());
+    if ((events & ~POLLOUT) != 0) note(read(ranks[i], now));
   }
-  return let_in_all(clock);
+  note(let_in_all(clock));
+  return first;
 }
 
 Status MeetingServer::let_in_all(const Clock& clock) {
@@ -270,11 +278,11 @@ Result<MeetingServer::Parts> MeetingServer::collect(std::span<const std::byte> m
   const Instant began = clock.now();
   open_round({round_, patience_of(deadline - began), trouble, {mine.begin(), mine.end()}}, began);
   while (!complete()) {
-    if (clock.now() >= answer_by()) return fail(somebody_missing(), clock, Awaits::kNobody);
+    const bool is_last = clock.now() >= answer_by();
     const Status stepped = step(clock, answer_by());
-    // Where rank 0 got no core until then, others have ended because they had no answer.
-    const bool late = stepped.code() == Code::kPeerFailed && clock.now() >= answer_by();
-    if (!stepped.ok() && !late) return fail(stepped, clock);
+    if (!stepped.ok() && (complete() || !gave_up(stepped, clock.now())))
+      return fail(stepped, clock);
+    if (is_last && !complete()) return fail(somebody_missing(), clock, Awaits::kNobody);
   }
   if (round_ == 0) {
     lobby_->complete(hellos_);

@@ -5,32 +5,32 @@
 
 #include <algorithm>
 #include <functional>
-#include <mutex>
 #include <utility>
 
 #include "bindings/trainer/fit/replica.h"
 
 namespace ronde::trainer {
 
-// Seconds since it was made; between two looks at most kMost of them pass. So all who wait by it
-// look more often than that, and a deadline counts only while its task listens. Thread safety: any
-// thread may look.
+// Seconds since it was made; between two looks at most kMost of them pass. Who listens looks, once
+// whenever it has listened, and more often than every kMost seconds: a deadline by this time counts
+// only while its task listens. Thread safety: none.
 class OwnTime {
  public:
-  static constexpr double kMost = 0.25;
+  static constexpr double kMost = 0.5;  // not more than the time between two signs of life
 
   explicit OwnTime(std::function<double()> clock = steady_seconds)
       : clock_(std::move(clock)), looked_(clock_()) {}
 
-  [[nodiscard]] double now() {
-    const std::lock_guard lock(mutex_);
+  // A look.
+  double listened() {
     const double looks = clock_();
     return seconds_ += std::clamp(looks - std::exchange(looked_, looks), 0.0, kMost);
   }
+  // As of the last look.
+  [[nodiscard]] double now() const { return seconds_; }
 
  private:
   const std::function<double()> clock_;
-  std::mutex mutex_;
   double seconds_ = 0.0;
   double looked_;
 };

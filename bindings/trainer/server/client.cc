@@ -42,7 +42,7 @@ void Client::run(const std::stop_token& stop) {
       Messages out;
       {
         const std::lock_guard lock(mutex_);
-        const double now = time_.now();
+        const double now = time_.listened();
         out = std::exchange(outbox_, {});
         for (const Message& one : messages) {
           for (Message& answer : state_.on_message(now, one)) out.push_back(std::move(answer));
@@ -140,7 +140,8 @@ bool Client::forget_if_empty(std::uint32_t group) {
 }
 
 Message Client::finish(std::uint32_t group) {
-  Wait wait{time_.now(), time_.now()};
+  const double begins = now();
+  Wait wait{begins, begins};
   bool creates = false;
   while (true) {
     if (!wait_a_while(group, wait)) {
@@ -158,7 +159,7 @@ Message Client::finish(std::uint32_t group) {
     if (answer->kind == Kind::kRefused) throw TrainerError(answer->text, kExitConfiguration);
     if (creates) {
       creates = false;
-      wait.since = time_.now();
+      wait.since = now();
       begin(requests_[group]);
       continue;
     }
@@ -166,6 +167,11 @@ Message Client::finish(std::uint32_t group) {
     bytes_ += bytes_of(answer->floats);
     return std::move(*answer);
   }
+}
+
+double Client::now() {
+  const std::lock_guard lock(mutex_);
+  return time_.now();
 }
 
 bool Client::closed() {
@@ -182,7 +188,7 @@ Message Client::ask(Message message) {
 std::optional<Message> Client::try_ask(Message message, double seconds) {
   const std::uint32_t group = message.group;
   start(std::move(message));
-  return wait_until(group, time_.now() + seconds);
+  return wait_until(group, now() + seconds);
 }
 
 std::optional<Message> Client::wait_until(std::uint32_t group, double end) {
@@ -195,7 +201,7 @@ std::optional<Message> Client::wait_until(std::uint32_t group, double end) {
 }
 
 std::optional<std::uint32_t> Client::tell_all(const Message& message, double seconds) {
-  const double end = time_.now() + seconds;
+  const double end = now() + seconds;
   const auto groups = static_cast<std::uint32_t>(requests_.size());
   for (std::uint32_t group = 0; group < groups; ++group) {
     Message one = message;

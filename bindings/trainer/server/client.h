@@ -53,6 +53,8 @@ class Client {
 
   // The chief has closed the job. Throws TrainerError if it has ended with an error.
   [[nodiscard]] bool closed();
+  // In the time in which it has listened.
+  [[nodiscard]] double now();
 
   // Bytes of floats sent and received.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }

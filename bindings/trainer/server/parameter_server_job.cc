@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "bindings/trainer/fit/own_time.h"
 #include "bindings/trainer/server/parameter_server.h"
 #include "bindings/trainer/tensor/errors.h"
 #include "bindings/trainer/tensor/texts.h"
@@ -205,8 +204,7 @@ void ParameterServer::leave() {
 
 void ParameterServer::wait_for(std::uint64_t end) {
   const std::string seconds = std::to_string(std::lround(options_.deadline)) + " s";
-  OwnTime time;
-  double heard = time.now();
+  double heard = client_.now();
   bool said = false;
   while (true) {
     const auto answer = client_.try_ask(make_message(Kind::kStatus), options_.deadline);
@@ -218,8 +216,8 @@ void ParameterServer::wait_for(std::uint64_t end) {
     const ServerCounts now = ServerCounts::of(answer->text);
     end_ = std::max(end_, now.end);
     if (now.closed || end_ >= end) return;
-    if (now.chief_is_heard) heard = time.now();
-    const double silence = time.now() - heard;
+    if (now.chief_is_heard) heard = client_.now();
+    const double silence = client_.now() - heard;
     if (silence > options_.deadline) {
       throw TrainerError("the chief has not been heard for " + seconds +
                          ": the last state may be lost, so start all tasks again");
@@ -235,14 +233,13 @@ void ParameterServer::wait_for(std::uint64_t end) {
 ServerCounts ParameterServer::wait_for_workers() {
   // A worker that dies is gone after worker_timeout.
   ServerCounts last = counts();
-  OwnTime time;
-  double news = time.now();
+  double news = client_.now();
   while (last.there > 0 || last.expected > 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ServerCounts now = counts();
-    if (now.global_step != last.global_step || now.there != last.there) news = time.now();
+    if (now.global_step != last.global_step || now.there != last.there) news = client_.now();
     last = std::move(now);
-    if (time.now() - news < kPatience) continue;
+    if (client_.now() - news < kPatience) continue;
     options_.say(std::to_string(last.there) + " workers are there, but have made no step for " +
                  std::to_string(static_cast<long>(kPatience)) +
                  " s: the chief goes on without them");

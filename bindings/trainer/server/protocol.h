@@ -153,7 +153,7 @@ class Shard {
     Address address;               // of its last start
     std::string training;          // its settings
     std::string unlike;            // why it does not belong to the training of these variables
-    double heard = 0.0;            // when; differs on the standby
+    double heard = -1e9;           // when; differs on the standby
     double contender_since = 0.0;  // when a later incarnation has said hello,
     std::uint64_t contender = 0;   // and which one
   };

@@ -62,10 +62,11 @@ void serve(const Tasks& tasks, const ParameterServerOptions& options) {
   // Unread answers are lost with the connection, so the server stays for a moment.
   while (!closed || time.now() - *closed < (state.all_told() ? kStays : kStaysAtMost)) {
     if (!closed && state.closed()) closed = time.now();
-    for (const Message& message : socket.receive(0.1)) {
-      for (const Message& one : state.on_message(time.now(), message)) socket.send(one);
+    const auto messages = socket.receive(0.1);
+    const double now = time.listened();
+    for (const Message& message : messages) {
+      for (const Message& one : state.on_message(now, message)) socket.send(one);
     }
-    const double now = time.now();
     if (signals.stop_asked() && !std::exchange(said_stop, true)) {
       say(name +
           " is to stop: it serves until the chief has closed the job; a second SIGTERM ends it");

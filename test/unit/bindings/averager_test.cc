@@ -203,12 +203,13 @@ std::uint64_t wakes_in(int steps, std::size_t bucket_bytes) {
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       ids.push_back(averager.add("gradient " + std::to_string(i), std::span(gradients[i])));
     }
+    const std::uint64_t before = engine.statistics().background_wakes;
     for (int step = 0; step < steps; ++step) {
       for (const auto id : ids) averager.ready(id);
       std::this_thread::sleep_for(std::chrono::microseconds(200));  // backward goes on
       averager.wait();
     }
-    wakes = engine.statistics().background_wakes;
+    wakes = engine.statistics().background_wakes - before;
   });
   return wakes;
 }

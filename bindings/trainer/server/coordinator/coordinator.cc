@@ -43,9 +43,10 @@ class StepsToRun::Inside {
 
   // The next step, until the one after it; null at the end.
   const Message* next(const std::function<void()>& idle) {
-    const double start = time_.now();
+    double start = -1.0;
     bool is_idle = false;
     while (true) {
+      double now = 0.0;
       {
         std::unique_lock lock(mutex_);
         came_.wait_for(lock, std::chrono::milliseconds(100),
@@ -53,13 +54,15 @@ class StepsToRun::Inside {
         if (!failure_.empty()) throw TrainerError(failure_);
         if (task_) return &step_.emplace(*std::exchange(task_, {}));
         if (closed_) return nullptr;
-        if (time_.now() - std::max(start, heard_) > deadline_) {
+        now = time_.now();
+        if (start < 0.0) start = now;
+        if (now - std::max(start, heard_) > deadline_) {
           throw TrainerError(text_of(self_) + " has received no message of the chief for " +
                              std::to_string(static_cast<long>(deadline_)) +
                              " s, and ends: start the chief");
         }
       }
-      if (!is_idle && idle && time_.now() - start > 1.0) {
+      if (!is_idle && idle && now - start > 1.0) {
         is_idle = true;
         idle();
       }
@@ -89,6 +92,7 @@ class StepsToRun::Inside {
         Messages out;
         {
           const std::lock_guard lock(mutex_);
+          time_.listened();
           for (const Message& one : messages) take(one);
           out = std::exchange(out_, {});
         }
@@ -233,7 +237,7 @@ void Coordinator::progress(double seconds) {
   double now = 0.0;
   const auto hear = [&](double wait) {
     const auto messages = in.socket.receive(wait);
-    now = in.time.now();
+    now = in.time.listened();
     if (!messages.empty()) in.heard = now;
     for (const Message& one : messages) {
       in.bytes += payload_of(one);

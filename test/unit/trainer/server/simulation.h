@@ -98,9 +98,9 @@ struct Simulation {
     for (std::uint32_t i = 0; i <= kWorkers; ++i) task_times.emplace_back(clock);
     post_tick();
   }
-  double time_of(std::uint32_t server) { return server_times.at(server).now(); }
+  double time_of(std::uint32_t server) { return server_times.at(server).listened(); }
   double time_of(const Task& task) {
-    return task_times.at(static_cast<std::size_t>(&task - tasks.data())).now();
+    return task_times.at(static_cast<std::size_t>(&task - tasks.data())).listened();
   }
   double uniform(double most) { return std::uniform_real_distribution(0.0, most)(random); }
   bool chance(double share) { return uniform(1.0) < share; }
