@@ -75,7 +75,7 @@ test_run() {
   say "test $part"
   # The caller may go on after red tests, so the shell does not end here by itself.
   python3 -B test/second_tries.py first "build/$build:$part" ctest --test-dir "build/$build" --no-tests=error \
-    --output-on-failure --parallel "${TESTS_AT_A_TIME:-$((2 * $(nproc)))}" "${flags[@]}" |
+    --output-on-failure --parallel "${TESTS_AT_A_TIME:-$((3 * $(nproc)))}" "${flags[@]}" |
     tee "build/$part.tests.log" || code=$?
   say "the tests of $part took $((SECONDS - start)) s"
   return "$code"
