@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <string>
 #include <thread>
 #include <utility>
@@ -97,7 +97,8 @@ TEST_P(JoinCases, ABroadcastFromOneThatHasJoinedIsAnErrorAndOthersGoOn) {
 
 TEST_P(JoinCases, OneThatHasJoinedSubmitsNothing) {
   if (ranks() == 1) return;
-  run_job(ranks(), [](int rank, Engine& engine) {
+  std::latch was_refused(1);  // until then its join is in flight, as no other rank joins
+  run_job(ranks(), [&was_refused](int rank, Engine& engine) {
     std::vector<float> data{1.0F};
     if (rank == 0) {
       const auto first = engine.join(false).value();
@@ -105,10 +106,11 @@ TEST_P(JoinCases, OneThatHasJoinedSubmitsNothing) {
       EXPECT_EQ(refused.code(), Code::kInvalidArgument);
       EXPECT_THAT(refused.message(), HasSubstr("'t': this rank has joined"));
       EXPECT_EQ(engine.join(false).status().code(), Code::kInvalidArgument);
+      was_refused.count_down();
       EXPECT_TRUE(engine.wait(*first).ok());
     } else {
       for (int i = 0; i < 3; ++i) EXPECT_TRUE(wait_for(engine, allreduce_of("t", data)).ok());
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      was_refused.wait();
       EXPECT_TRUE(join(engine).ok());
     }
     EXPECT_TRUE(wait_for(engine, allreduce_of("t", data)).ok());

@@ -165,8 +165,10 @@ TEST(GradientAveragerStatistics, SaysWhatRanBeforeWait) {
       for (unsigned step = 0; step < kStepsOfSwap; ++step) {
         averager.ready(weight_id);
         engine.barrier_blocking("backward " + std::to_string(step));
-        // Backward goes on, for so long that a busy machine averages meanwhile.
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // backward goes on
+        // Where a thread got no core meanwhile: all ranks submitted the weight before they came to
+        // the first barrier, so that it is averaged before they leave another one.
+        engine.barrier_blocking("backward goes on " + std::to_string(step));
         averager.wait();
       }
       averager.wait_again();

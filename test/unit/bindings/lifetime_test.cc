@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <future>
+#include <latch>
 #include <optional>
 #include <ronde/ronde.hpp>
 #include <span>
@@ -32,6 +34,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// For tests in which the other rank comes within the grace, though it may get no core for a while.
+struct LongGrace {
+  LongGrace() { ::setenv("RONDE_UNWIND_GRACE_SECONDS", "60", 1); }
+  LongGrace(const LongGrace&) = delete;
+  LongGrace& operator=(const LongGrace&) = delete;
+  ~LongGrace() { ::unsetenv("RONDE_UNWIND_GRACE_SECONDS"); }
+};
+
 // An error *from* wait() drops the other works of the step, and frees their memory.
 void drop_a_work(ronde::Engine& engine, std::size_t count) {
   const bool agrees = engine.rank() == 0;
@@ -44,6 +54,7 @@ void drop_a_work(ronde::Engine& engine, std::size_t count) {
 }
 
 TEST(Lifetime, R1AnErrorFromWaitLeavesTheMemoryOfOtherWorksAlone) {
+  const LongGrace grace;
   on_ranks(2, [](ronde::Engine& engine) {
     for (const std::size_t count : {std::size_t{1} << 14, std::size_t{1} << 16}) {
       EXPECT_THROW(drop_a_work(engine, count), ronde::Error);
@@ -225,6 +236,7 @@ TEST(Lifetime, R1AnAveragerFinishesWhatWasMadeReadyAndAveragesNothingElse) {
 
 // What comes within the grace is no failure.
 TEST(Lifetime, R1AnExceptionWaitsForWhatTheOthersAreAboutToSubmit) {
+  const LongGrace grace;
   on_ranks(2, [](ronde::Engine& engine) {
     std::vector<float> gradient(10, 1.0F);
     try {
@@ -374,14 +386,17 @@ TEST(Lifetime, O14CloseTellsOfErrorsThatNobodyHasHeardOf) {
 // ... and counts what it fails itself.
 TEST(Lifetime, O14CloseCountsOneOperation) {
   const ronde::LocalJob job(2);
-  std::thread other([&job] {
+  std::latch is_submitted(1);  // a rank that has closed by then would have it refused
+  std::thread other([&] {
     ronde::Engine engine(job, 1);
+    is_submitted.wait();
     std::this_thread::sleep_for(milliseconds(200));
     engine.close();
   });
   ronde::Engine engine(job, 0);
   std::vector<float> data(4);
   auto work = engine.allreduce("x", std::span(data));
+  is_submitted.count_down();
   try {
     engine.close();
     ADD_FAILURE() << "rank 1 never submits it";

@@ -332,15 +332,21 @@ TEST_F(OneMeetingPoint, AnOpeningThatFailedDoesNotCount) {
 
 // Both threads of rank 0 are refused, and so is rank 1, which came for one of them.
 TEST_F(OneMeetingPoint, TwoWithoutANameAtOnceAreRefused) {
-  std::thread first([&] {
-    EXPECT_THAT(opened_at(point_, 0, 2),
-                HasSubstr("rank 0 opens two engines without a name at the same time"));
+  std::atomic<bool> one_is_refused = false;  // the second of the two, whichever that is
+  std::vector<std::string> said(2);
+  in_threads(3, [&](int thread) {
+    if (thread == 2) {
+      one_is_refused.wait(false);
+      EXPECT_THAT(opened_at(point_, 1, 2), HasSubstr("rank 0 opens two engines"));
+      return;
+    }
+    said[static_cast<std::size_t>(thread)] = opened_at(point_, 0, 2);
+    one_is_refused = true;
+    one_is_refused.notify_all();
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_THAT(opened_at(point_, 0, 2),
-              HasSubstr("this process opens two engines without a name at the same time"));
-  EXPECT_THAT(opened_at(point_, 1, 2), HasSubstr("rank 0 opens two engines"));
-  first.join();
+  const std::string what = " two engines without a name at the same time";
+  EXPECT_THAT(said, testing::UnorderedElementsAre(HasSubstr("rank 0 opens" + what),
+                                                  HasSubstr("this process opens" + what)));
 }
 
 // Neither rank goes on to its second engine, so both wait for the other until the deadline.

@@ -42,10 +42,10 @@ Search search_of(const std::vector<SearchedDoor*>& doors) {
   return Search(std::move(plan));
 }
 
-// Steps all of them until the search is over, for a second at most.
+// Steps all of them until the search is over, for a minute at most.
 void step_all(Search& search, const std::vector<SearchedDoor*>& doors) {
   const SteadyClock clock;
-  const Instant until = clock.after(std::chrono::seconds(1));
+  const Instant until = clock.after(std::chrono::minutes(1));
   while (!search.done() && !search.refusal() && clock.now() < until) {
     std::vector<pollfd> entries;
     search.watch(entries);

@@ -187,18 +187,21 @@ TEST(BoardHandover, WaitsForALateRank) {
 }
 
 TEST(BoardHandover, NamesAMissingRank) {
-  Host host(4);
-  Children children;
-  host.start_rank(children, 2);
-  const auto begin = host.clock.now();
-  const auto board = host.lead(milliseconds(300));
-  ASSERT_FALSE(board.ok());
-  EXPECT_EQ(board.status().code(), Code::kDeadline);
-  EXPECT_NE(board.status().message().find("41, 43;"), std::string::npos)
-      << board.status().message();
-  EXPECT_NE(board.status().message().find("RONDE_START_TIMEOUT_SECONDS"), std::string::npos);
-  EXPECT_EQ(board.status().rank(), 41);
-  EXPECT_LT(host.clock.now() - begin, seconds(10));
+  base::Status said;
+  // The second time is for a child that got no core in time, and was missing, too.
+  for (const milliseconds limit : {milliseconds(300), milliseconds(10'000)}) {
+    Host host(4);
+    Children children;
+    host.start_rank(children, 2);
+    const auto begin = host.clock.now();
+    said = host.lead(limit).status();
+    EXPECT_LT(host.clock.now() - begin, limit + seconds(10));
+    if (said.message().find("41, 42, 43;") == std::string::npos) break;
+  }
+  EXPECT_EQ(said.code(), Code::kDeadline);
+  EXPECT_NE(said.message().find("41, 43;"), std::string::npos) << said.message();
+  EXPECT_NE(said.message().find("RONDE_START_TIMEOUT_SECONDS"), std::string::npos);
+  EXPECT_EQ(said.rank(), 41);
 }
 
 TEST(BoardHandover, NamesARankThatDied) {
@@ -214,15 +217,18 @@ TEST(BoardHandover, NamesARankThatDied) {
 // The deadline of a rank may pass shortly before the leader's. The error names the missing rank all
 // the same.
 TEST(BoardHandover, ARankThatGaveUpFirstIsNotBlamed) {
-  Host host(3);
-  Children children;
-  children.start(
-      [&] { return host.join(1, milliseconds(100)).status().code() == Code::kDeadline; });
-  const auto board = host.lead(seconds(20));  // receives kGaveUp long before
-  EXPECT_EQ(children.wait(), 1);
-  ASSERT_FALSE(board.ok());
-  EXPECT_EQ(board.status().code(), Code::kDeadline) << board.status().message();
-  EXPECT_EQ(board.status().rank(), 42) << board.status().message();
+  base::Status said;
+  // The second time is for a rank that had not come in when it gave up: one of the two got no core.
+  for (const milliseconds limit : {milliseconds(100), milliseconds(5000)}) {
+    Host host(3);
+    Children children;
+    children.start([&] { return host.join(1, limit).status().code() == Code::kDeadline; });
+    said = host.lead(seconds(20)).status();  // receives kGaveUp long before
+    EXPECT_EQ(children.wait(), 1);
+    if (said.message().find("41, 42;") == std::string::npos) break;
+  }
+  EXPECT_EQ(said.code(), Code::kDeadline) << said.message();
+  EXPECT_EQ(said.rank(), 42) << said.message();
 }
 
 // Its leader and the others hear of it when all ranks tell each other how the start went.
@@ -263,12 +269,12 @@ TEST(BoardHandover, ARankWhoseLeaderIsGoneNamesIt) {
 TEST(BoardHandover, TheDeadlineIsOfTheInjectedClock) {
   Host host(2);
   base::ManualClock manual;
+  const base::Instant deadline = manual.after(seconds(60));
   std::thread later([&] {
     std::this_thread::sleep_for(milliseconds(50));
     manual.advance(seconds(61));
   });
-  const auto board =
-      host.listener.hand_over(host.memory, host.ranks, manual, manual.after(seconds(60)), host.log);
+  const auto board = host.listener.hand_over(host.memory, host.ranks, manual, deadline, host.log);
   later.join();
   EXPECT_EQ(board.status().code(), Code::kDeadline);
 }

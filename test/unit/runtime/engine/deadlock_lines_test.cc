@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -120,11 +121,14 @@ TEST(DeadlocksBesideTheCoordinator, AThreadThatRunsPreparedCallsKeepsTheJobAlive
   const std::string said = said_by(with_grace("0.5", {0, 0}), 2, [](int rank, Engine& engine) {
     std::vector<float> data(10, 1.0F);
     const auto a = prepared(engine, "a", data);
+    std::latch known(1);  // before that no thread but this one is known to run anything
     std::thread computes([&] {
       EXPECT_TRUE(a->run().ok());
+      known.count_down();
       std::this_thread::sleep_for(milliseconds(2500));
       EXPECT_TRUE(wait_for_one(engine, "metrics " + std::to_string(1 - rank)).ok());
     });
+    known.wait();
     EXPECT_TRUE(wait_for_one(engine, "metrics " + std::to_string(rank)).ok());
     computes.join();
   });

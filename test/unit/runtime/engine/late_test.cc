@@ -3,6 +3,7 @@
 // waits for another one is not.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -59,6 +60,12 @@ void train_with_a_slow_rank(int rank, Engine& engine, std::atomic<int>& arrived)
   }
 }
 
+// Another rank may be later in all than that one, but once, on a busy machine.
+bool is_latest(Engine& engine, const std::string& tensor, int rank) {
+  const auto rows = engine.late();
+  return !rows.empty() && rows.front().tensor == tensor && rows.front().rank == rank;
+}
+
 void expect_slow_rank(Engine& engine) {
   LateRows rows = rows_of(engine);
   const LateTensorOfRank& slow = rows[{"first", 2}];
@@ -72,20 +79,26 @@ void expect_slow_rank(Engine& engine) {
 
 TEST(LateRanks, ADelayInOneRanksBackwardIsNamedInEachStep) {
   for (const auto& leaders : {std::vector<std::int32_t>{0, 0, 0, 0}, {0, 0, 2, 2}}) {
-    std::atomic<int> arrived{0};
-    testing::run_job(4, on_hosts(leaders), [&](int rank, Engine& engine) {
-      train_with_a_slow_rank(rank, engine, arrived);
-      if (rank == 0) {
-        expect_slow_rank(engine);
-      } else {
-        EXPECT_TRUE(engine.late().empty());
-      }
-    });
+    bool over = false;
+    for (int tries = 1; !over; ++tries) {
+      std::atomic<int> arrived{0};
+      testing::run_job(4, on_hosts(leaders), [&](int rank, Engine& engine) {
+        train_with_a_slow_rank(rank, engine, arrived);
+        if (rank != 0) {
+          EXPECT_TRUE(engine.late().empty());
+          return;
+        }
+        over = tries == 4 || is_latest(engine, "first", 2);
+        if (over) expect_slow_rank(engine);
+      });
+    }
   }
 }
 
-// Rank 1 needs what rank 0 makes, which takes long; so both come late, and rank 1 last.
-TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
+// Rank 1 needs what rank 0 makes, which takes long; so both come late, and rank 1 last. Returns in
+// how many steps rank 0 was late, rank 1 was, and was a victim, and who was the latest of both.
+std::array<std::uint64_t, 4> late_beside_a_victim() {
+  std::array<std::uint64_t, 4> seen{};
   std::atomic<int> of_rank_0{0};  // gradients so far
   std::atomic<int> of_rank_2{0};
   testing::run_job(3, on_hosts({0, 0, 0}), [&](int rank, Engine& engine) {
@@ -108,11 +121,19 @@ TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
     }
     if (rank != 0) return;
     LateRows rows = rows_of(engine);
-    EXPECT_EQ((rows[{"gradient", 0}].steps), kSteps);
-    EXPECT_EQ((rows[{"gradient", 1}].steps), 0U);
-    EXPECT_EQ((rows[{"gradient", 1}].steps_as_victim), kSteps);
-    EXPECT_EQ(set->late().front().rank, 0);
+    const LateTensorOfRank& waits = rows[{"gradient", 1}];
+    seen = {rows[{"gradient", 0}].steps, waits.steps, waits.steps_as_victim,
+            static_cast<std::uint64_t>(set->late().front().rank)};
   });
+  return seen;
+}
+
+// A busy machine may make another rank late: then there is another try.
+TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
+  const std::array<std::uint64_t, 4> expected{kSteps, 0, kSteps, 0};
+  auto seen = late_beside_a_victim();
+  for (int tries = 1; tries < 4 && seen != expected; ++tries) seen = late_beside_a_victim();
+  EXPECT_EQ(seen, expected);
 }
 
 TEST(LateRanks, RanksOnTimeAreNoRows) {

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -18,6 +20,7 @@
 
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 #include "test/support/process_sets.h"
 
 namespace ronde::runtime {
@@ -102,9 +105,11 @@ TEST(ProcessSetsEnd, StayWhereTheyAreWhenTheRankThatMadeTheirMemoryIsGone) {
 
 TEST(ProcessSetsEnd, FailWithTheJob) {
   const auto engines = open_engines(3);
+  std::latch open(2);
   on_ranks(3, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const EnginePtr set = rank == 2 ? nullptr : set_of(engine, {0, 1}, "tp");
+    if (rank != 2) open.count_down();
     if (set != nullptr) {
       std::vector<float> data = filled(rank == 0 ? 1 : 2, 1.0F);
       const std::string name = "only here: " + std::to_string(rank);
@@ -113,6 +118,7 @@ TEST(ProcessSetsEnd, FailWithTheJob) {
       EXPECT_THAT(done.message(), HasSubstr("rank 2 ended its process"));
     }
     if (rank == 2) {
+      open.wait();
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       static_cast<void>(engine.submit(barrier_of("never")));
       engine.close_at_exit();
@@ -125,7 +131,8 @@ TEST(ProcessSetsEnd, FailWithTheJob) {
 
 TEST(ProcessSetsEnd, FailTheJobByTheNumbersOfTheJob) {
   testing::EngineOptions options;
-  options.environment = {"RONDE_STALL_WARNING_SECONDS=0.1", "RONDE_STALL_FAILURE_SECONDS=0.3"};
+  // Longer than a busy machine may keep a rank from opening its set.
+  options.environment = {"RONDE_STALL_WARNING_SECONDS=0.1", "RONDE_STALL_FAILURE_SECONDS=4"};
   const auto engines = open_engines(3, options);
   std::atomic<bool> failed{false};
   on_ranks(3, [&](int rank) {
@@ -201,8 +208,10 @@ TEST(ProcessSetsEnd, WhoseWorkIsGivenUpFailAlone) {
 
 using Ended = std::array<bool, 4>;  // by tensor: it has a result
 
-// Submits what all ranks do, some of which is decided before `gives_up` has ended the set.
-Ended end_one(Engine& engine, int rank, bool gives_up, std::chrono::microseconds after) {
+// Submits what all ranks do, some of which is decided before `gives_up` has ended the set: after so
+// long, or else when everything has a result.
+Ended end_one(Engine& engine, int rank, bool gives_up,
+              std::optional<std::chrono::microseconds> after) {
   const EnginePtr set = set_of(engine, {0, 1, 2}, "tp");
   Ended ended{};
   std::vector<std::vector<float>> data(ended.size(), filled(10'000, static_cast<float>(rank)));
@@ -211,7 +220,10 @@ Ended end_one(Engine& engine, int rank, bool gives_up, std::chrono::microseconds
     works.push_back(set->submit(allreduce_of("x" + std::to_string(works.size()), one)));
   }
   if (gives_up) {
-    std::this_thread::sleep_for(after);
+    if (after) std::this_thread::sleep_for(*after);
+    for (std::size_t i = 0; i < works.size() && !after; ++i) {
+      EXPECT_TRUE(testing::eventually([&] { return works[i].value()->completion.done(); }));
+    }
     const auto alone = set->submit(barrier_of("alone")).value();
     set->settle(*alone, base::Nanoseconds(0));
     EXPECT_FALSE(alone->status.ok());
@@ -239,8 +251,8 @@ TEST(ProcessSetsEnd, OverHostsWhoseWorkIsGivenUpEndAtOnePlaceOnAllRanks) {
   std::array<std::vector<Ended>, 3> ended;  // by rank and round
   run_job(3, options, [&](int rank, Engine& engine) {
     for (int round = 0; round < kRounds; ++round) {
-      // In the first round everything has a result by then.
-      const std::chrono::microseconds after(round == 0 ? 500'000 : 50 * round);
+      std::optional<std::chrono::microseconds> after;
+      if (round > 0) after.emplace(50 * round);
       ended.at(static_cast<std::size_t>(rank))
           .push_back(end_one(engine, rank, rank == round % 3, after));
     }
@@ -303,7 +315,7 @@ TEST(ProcessSetsEnd, OnOneHostGoOnWhenARankOutsideHasClosed) {
     const EnginePtr set = set_of(engine, {1, 2}, "tp");
     EXPECT_TRUE(finish(engine, barrier_of("all")).ok());
     if (rank == 0) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    EXPECT_EQ(finish(engine, barrier_of("closed")).code(), Code::kClosed);
     for (int step = 0; step < 10; ++step) {
       std::vector<float> data = filled(100, 1.0F);
       const Status done = finish(*set, allreduce_of("x", data));

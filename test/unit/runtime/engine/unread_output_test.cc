@@ -15,6 +15,7 @@
 
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 
 namespace ronde::runtime {
 namespace {
@@ -85,8 +86,16 @@ TEST(UnreadOutputR8, TheJobEndsAndAfterThePipeIsReadTheCountOfLostLinesIsSaid) {
   testing::EngineOptions options;
   options.environment = {"RONDE_STALL_WARNING_SECONDS=0.05"};
   const auto engines = testing::open_engines(4, options);
+  std::string said;
   const auto allreduce = [&](int rank, const std::string& name) {
-    if (rank == 3) std::this_thread::sleep_for(milliseconds(400));
+    if (rank == 3 && name == "unread") {
+      std::this_thread::sleep_for(std::chrono::seconds(4));  // even a busy machine warns by then
+    } else if (rank == 3) {
+      EXPECT_TRUE(testing::eventually([&] {
+        said += output.read();
+        return said.find("'read' has waited") != std::string::npos;
+      }));
+    }
     std::vector<float> data(1000, 1.0F);
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     const auto work = engine.submit(allreduce_of(name, data));
@@ -98,7 +107,7 @@ TEST(UnreadOutputR8, TheJobEndsAndAfterThePipeIsReadTheCountOfLostLinesIsSaid) {
   EXPECT_THAT(output.read(), ::testing::Not(::testing::HasSubstr("ronde"))) << "it was full before";
   testing::on_ranks(4, [&](int rank) { allreduce(rank, "read"); });
   EXPECT_TRUE(output.end()) << "a rank was blocked until the pipe was read";
-  const std::string said = output.read();
+  said += output.read();
   EXPECT_THAT(said, ::testing::ContainsRegex("ronde\\[rank [0-9]\\] warning: [0-9]+ lines? w[a-z]+ "
                                              "lost"));
   EXPECT_THAT(said, ::testing::HasSubstr("'read' has waited"));

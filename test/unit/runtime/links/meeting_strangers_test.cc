@@ -52,11 +52,13 @@ TEST(LeaderStrangers, StrangersAreTurnedAwayAndCounted) {
     others.push_back(insider(job, job.secret, bytes_of("no hello at all")));
     others.push_back(insider(job, bytes_of("another secret"), encode(LeaderHello{.host = 1})));
     for (const std::int32_t host : {2, -1}) others.push_back(insider(job, {.host = host}));
+    // Those that have said something are turned away before the meeting is over.
+    for (std::size_t i = 20; i < others.size(); ++i) EXPECT_TRUE(is_closed_soon(others[i]));
     all_came = true;
   });
   expect_all_meet(job, [&](std::int32_t one) {
     while (one != 0 && !all_came) std::this_thread::sleep_for(milliseconds(1));
-    return milliseconds(one == 0 ? 0 : 300);
+    return milliseconds(0);
   });
   come.join();
   for (const FileDescriptor& one : others) EXPECT_TRUE(is_closed_soon(one));
@@ -80,7 +82,8 @@ TEST(LeaderStrangers, TheDoorHasTheClockOfTheMeeting) {
     EXPECT_TRUE(links.ok()) << links.status().to_string();
   });
   const FileDescriptor silent = knock(job.endpoint(0), bytes_of("Rond"));
-  std::this_thread::sleep_for(milliseconds(100));
+  // Whoever comes later and is turned away shows that the silent one has been let in.
+  EXPECT_TRUE(is_closed_soon(knock(job.endpoint(0), bytes_of("GET / HTTP/1.1\r\n\r\n"))));
   manual.advance(base::Door::kTime);
   EXPECT_TRUE(is_closed_soon(silent));
   EXPECT_TRUE(job.meet(1).ok());
@@ -143,12 +146,21 @@ std::string answered(const std::string& secret, const LeaderHello& says) {
   return links.ok() ? std::string("connected") : links.status().message();
 }
 
+// On a busy machine the answer may come too late: then there is another try.
+void expect_answered(const std::string& secret, const LeaderHello& says, const std::string& part) {
+  std::string said = answered(secret, says);
+  for (int tries = 1; tries < 4 && said.find(part) == std::string::npos; ++tries) {
+    said = answered(secret, says);
+  }
+  EXPECT_THAT(said, HasSubstr(part));
+}
+
 TEST(LeaderStrangers, AnAnswerMustBeOfThisJobAndOfTheParent) {
   const std::string same = "the secret of this test";
-  EXPECT_EQ(answered(same, {.host = 0}), "connected");
-  EXPECT_THAT(answered("another", {.host = 0}), HasSubstr(": another job answers there)"));
-  EXPECT_THAT(answered(same, {.host = 4}), HasSubstr(": host 4 answers there)"));
-  EXPECT_THAT(answered(same, {9, 0}), HasSubstr(": another version of Ronde answers there)"));
+  expect_answered(same, {.host = 0}, "connected");
+  expect_answered("another", {.host = 0}, ": another job answers there)");
+  expect_answered(same, {.host = 4}, ": host 4 answers there)");
+  expect_answered(same, {9, 0}, ": another version of Ronde answers there)");
 }
 
 }  // namespace

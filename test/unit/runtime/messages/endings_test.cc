@@ -17,6 +17,7 @@
 
 #include "runtime/messages/message.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 
 namespace ronde::runtime {
 namespace {
@@ -25,6 +26,7 @@ using base::Code;
 using base::Status;
 using ronde::testing::EngineOptions;
 using ronde::testing::EnginePtr;
+using ronde::testing::eventually;
 using ronde::testing::on_ranks;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
@@ -145,6 +147,7 @@ TEST_P(MessageEndings, ALargeSendEndsByNameWhenTheOtherRankCloses) {
 
 TEST_P(MessageEndings, CloseFailsByNameWhatIsLeft) {
   const auto engines = engines_with({"RONDE_SHUTDOWN_TIMEOUT_SECONDS=0.2"});
+  std::latch has_closed(1);
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     if (rank == 0) {
@@ -154,6 +157,7 @@ TEST_P(MessageEndings, CloseFailsByNameWhatIsLeft) {
       auto received = engine.receive(in.request);
       ASSERT_TRUE(sent.ok() && received.ok());
       const Status closed = engine.close();
+      has_closed.count_down();
       EXPECT_EQ(closed.code(), Code::kClosed) << closed.message();
       EXPECT_THAT(closed.message(), HasSubstr("2 operations failed while the engine closed"));
       for (const auto& [work, tag] : {std::pair(*sent, "tag 6"), std::pair(*received, "tag 7")}) {
@@ -162,7 +166,7 @@ TEST_P(MessageEndings, CloseFailsByNameWhatIsLeft) {
                     AllOf(HasSubstr(tag), HasSubstr("RONDE_SHUTDOWN_TIMEOUT_SECONDS")));
       }
     } else {
-      std::this_thread::sleep_for(milliseconds(500));
+      EXPECT_TRUE(eventually([&] { return has_closed.try_wait(); }));
       Bytes in(0, 6, kLarge);  // which has been taken back
       auto received = engine.receive(in.request);
       const Status status = received.ok() ? engine.wait(**received) : received.status();
@@ -235,7 +239,10 @@ TEST_P(MessageEndings, ASmallOneThatComesAfterItsReceiverHasShutFailsTheSendersC
       EXPECT_TRUE(engine.close().ok());
       return;
     }
-    std::this_thread::sleep_for(milliseconds(200));
+    // Until rank 1 has shut, which ends what it will never send.
+    Bytes never(1, 5, kSmall);
+    const auto work = engine.receive(never.request);
+    EXPECT_EQ((work.ok() ? engine.wait(**work) : work.status()).code(), Code::kClosed);
     EXPECT_TRUE(engine.send(lost.request).ok());
     EXPECT_TRUE(engine.send(awaited.request).ok());
     std::this_thread::sleep_for(milliseconds(200));
@@ -252,13 +259,17 @@ TEST_P(MessageEndings, ASmallOneThatComesAfterItsReceiverHasShutFailsTheSendersC
 TEST_P(MessageEndings, ItsOwnDeadlineFailsTheJob) {
   for (const bool sends : {false, true}) {
     const auto engines = engines_with();
+    std::latch in_flight(1);  // a rank of a job that has failed by then would refuse it
     on_ranks(2, [&](int rank) {
       Engine& engine = *engines[static_cast<std::size_t>(rank)];
       Bytes mine(1 - rank, 5, kLarge);
       if (rank == 1) {
         mine.request.tag = 6;
-        EXPECT_EQ(engine.wait(*engine.receive(mine.request).value()).code(), Code::kDeadline);
+        const auto work = engine.receive(mine.request);
+        in_flight.count_down();
+        EXPECT_EQ(engine.wait(*work.value()).code(), Code::kDeadline);
       } else {
+        in_flight.wait();
         std::this_thread::sleep_for(milliseconds(50));  // until the background thread sleeps
         mine.request.deadline = milliseconds(200);
         const auto work = sends ? engine.send(mine.request) : engine.receive(mine.request);
@@ -297,11 +308,16 @@ TEST_P(MessageEndings, WhatIsGivenUpFailsTheJobByName) {
 TEST_P(MessageEndings, ALateReceiverIsNamedAndThenGetsTheMessage) {
   const auto engines = engines_with({"RONDE_STALL_WARNING_SECONDS=0.1"});
   ::testing::internal::CaptureStderr();
+  std::latch is_sent(1);
   on_ranks(2, [&](int rank) {
     Engine& engine = *engines[static_cast<std::size_t>(rank)];
     Bytes mine(1 - rank, 9, kLarge);
-    if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+    if (rank == 1) {
+      is_sent.wait();
+      std::this_thread::sleep_for(milliseconds(300));
+    }
     auto work = rank == 0 ? engine.send(mine.request) : engine.receive(mine.request);
+    if (rank == 0) is_sent.count_down();
     ASSERT_TRUE(work.ok());
     EXPECT_TRUE(engine.wait(**work).ok());
     EXPECT_TRUE(engine.close().ok());

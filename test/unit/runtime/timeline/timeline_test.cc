@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -94,14 +95,22 @@ TEST_F(Timelines, TheRankThatIsLateIsNamed) {
   constexpr int kLate = 2;
   testing::EngineOptions options;
   options.shape = base::JobShape::one_host(kRanks);
+  std::atomic<int> others{0};  // that have come, in all steps, however busy the machine is
   testing::run_job(kRanks, options, [&](int rank, Engine& engine) {
     step(rank, engine);  // the entries of the plan
     ASSERT_TRUE(engine.start_timeline(path_, false).ok());
-    for (int i = 0; i < 5; ++i) step(rank, engine, kLate, 1);
+    for (int i = 0; i < 5; ++i) {
+      while (rank == kLate && others < (i + 1) * (kRanks - 1)) std::this_thread::yield();
+      step(rank, engine, kLate, 1, [&] { others += rank == kLate ? 0 : 1; });
+    }
     ASSERT_TRUE(engine.stop_timeline().ok());
   });
   std::map<int, int> named;
   for (const json& wait : with(events(), "cat", "NEGOTIATE_ALLREDUCE")) {
+    if (wait.at("pid") == kLate) {
+      EXPECT_EQ(wait.at("name"), "negotiate");
+      continue;
+    }
     if (wait.at("dur").get<double>() < 25'000) continue;
     EXPECT_EQ(wait.at("name"), "wait for rank 2");
     ++named[wait.at("pid")];
@@ -174,9 +183,11 @@ TEST_F(Timelines, EachHostHasAFileOfItsOwnAndSaysHowFarItsClockIsApart) {
   testing::EngineOptions options;
   options.shape = base::JobShape::of_leaders(std::vector<std::int32_t>{0, 0, 2, 2}).value();
   options.environment = {"RONDE_TIMELINE=" + path_};
+  std::atomic<int> others{0};  // that have come before rank 3, however busy the machine is
   testing::run_job(4, options, [&](int rank, Engine& engine) {
     step(rank, engine);
-    step(rank, engine, 3);
+    while (rank == 3 && others < 3) std::this_thread::yield();
+    step(rank, engine, 3, 3, [&] { ++others; });
   });
   std::set<int> ranks;
   for (int host = 0; host < 2; ++host) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -46,8 +47,10 @@ class Timelines : public ::testing::Test {
   std::string path_;
 };
 
-// Reduces a vector of each name; `rank_late` comes 50 ms later than the others.
-inline void step(int rank, Engine& engine, int rank_late = -1, int tensors = 3) {
+// Reduces a vector of each name; `rank_late` comes 50 ms later than the others. `submitted` runs
+// once the rank has come.
+inline void step(int rank, Engine& engine, int rank_late = -1, int tensors = 3,
+                 const std::function<void()>& submitted = {}) {
   if (rank == rank_late) std::this_thread::sleep_for(milliseconds(50));
   std::vector<std::vector<float>> data(static_cast<std::size_t>(tensors),
                                        std::vector<float>(40'000, 1.0F));
@@ -57,6 +60,7 @@ inline void step(int rank, Engine& engine, int rank_late = -1, int tensors = 3) 
     ASSERT_TRUE(work.ok()) << work.status().message();
     works.push_back(std::move(*work));
   }
+  if (submitted) submitted();
   for (const Engine::WorkPtr& work : works) EXPECT_TRUE(engine.wait(*work).ok());
 }
 

@@ -30,8 +30,12 @@ Dataset counted(std::atomic<std::size_t>& asked, std::size_t samples) {
       samples);
 }
 
-// Waits until `asked` has not changed for a while, and says where it stopped.
-std::size_t settled(const std::atomic<std::size_t>& asked) {
+// Waits until `asked` has come to `expected` and has not changed for a while, and says where it
+// stopped.
+std::size_t settled(const std::atomic<std::size_t>& asked, std::size_t expected = 0) {
+  for (int i = 0; i < 12'000 && asked < expected; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   std::size_t before = asked;
   for (int calm = 0; calm < 20; ++calm) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -52,11 +56,11 @@ TEST(Prefetch, GoesSoFarAheadOfASlowConsumerAndNoFarther) {
   std::atomic<std::size_t> asked = 0;
   Epoch epoch = counted(asked, 100).batch(5).prefetch(3).epoch(0);
   const StepBatch* lent = epoch.next();
-  EXPECT_EQ(settled(asked), 4U * 5U);  // the one that is lent, and three
+  EXPECT_EQ(settled(asked, 4U * 5U), 4U * 5U);  // the one that is lent, and three
   EXPECT_EQ(lent->parts[0].samples, up_to(5));
   EXPECT_EQ(lent->parts[0].inputs[4], 4.0F);
   EXPECT_EQ(epoch.next()->step, 1U);
-  EXPECT_EQ(settled(asked), 5U * 5U);
+  EXPECT_EQ(settled(asked, 5U * 5U), 5U * 5U);
 }
 
 TEST(Prefetch, UsesTheMemoryOfBatchesAgain) {

@@ -168,13 +168,13 @@ class Storm {
  private:
   void blow() {
     const auto self = static_cast<pid_t>(syscall(SYS_gettid));
-    while (!end_) {
+    do {  // once at least, wherever this thread gets its core late
       for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
         const pid_t thread = std::stoi(task.path().filename());
         if (thread != self) syscall(SYS_tgkill, getpid(), thread, SIGUSR1);
       }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+    } while (!end_);
   }
 
   std::atomic<bool> end_{false};

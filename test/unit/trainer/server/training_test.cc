@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -92,12 +93,17 @@ double seconds_beside_a_late_worker(const std::string& mode) {
   return seconds;
 }
 
+// The least of several times: where a task gets no core for a while, its steps take longer.
 TEST(ServerTraining, SecondsAreThoseOfTheSteps) {
+  constexpr double kLimit = std::chrono::duration<double>(kPause).count() / 2;
   for (const char* const mode : {"sync", "async"}) {
     SCOPED_TRACE(mode);
-    const double seconds = seconds_beside_a_late_worker(mode);
+    double seconds = seconds_beside_a_late_worker(mode);
+    for (int again = 0; again < 5 && seconds >= kLimit; ++again) {
+      seconds = std::min(seconds, seconds_beside_a_late_worker(mode));
+    }
     EXPECT_GT(seconds, 0.0);
-    EXPECT_LT(seconds, std::chrono::duration<double>(kPause).count() / 2);
+    EXPECT_LT(seconds, kLimit);
   }
 }
 
