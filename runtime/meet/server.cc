@@ -278,10 +278,10 @@ Result<MeetingServer::Parts> MeetingServer::collect(std::span<const std::byte> m
   const Instant began = clock.now();
   open_round({round_, patience_of(deadline - began), trouble, {mine.begin(), mine.end()}}, began);
   while (!complete()) {
-    const bool is_last = clock.now() >= answer_by();
+    const bool is_last = clock.now() >= answer_by();  // what has come is not missing
     const Status stepped = step(clock, answer_by());
-    if (!stepped.ok() && (complete() || !gave_up(stepped, clock.now())))
-      return fail(stepped, clock);
+    const bool goes_on = stepped.ok() || (!complete() && gave_up(stepped, clock.now()));
+    if (!goes_on) return fail(stepped, clock);
     if (is_last && !complete()) return fail(somebody_missing(), clock, Awaits::kNobody);
   }
   if (round_ == 0) {

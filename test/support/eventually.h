@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wait, with a deadline, for what another thread or process does.
+// A wait, with a deadline, for what another thread or process does; and tries of what has times of
+// its own.
 #pragma once
 
 #include <chrono>
@@ -22,6 +23,16 @@ template <typename Condition>
     }
   }
   return true;
+}
+
+// The result of a job whose steps have times, which a busy machine may miss: where it is not right,
+// that of another try. What is wrong is so in each.
+template <typename Job, typename IsRight>
+[[nodiscard]] auto tries_of(const Job& job, const IsRight& is_right) {
+  constexpr int kTries = 4;
+  auto result = job();
+  for (int tries = 1; tries < kTries && !is_right(result); ++tries) result = job();
+  return result;
 }
 
 }  // namespace ronde::testing

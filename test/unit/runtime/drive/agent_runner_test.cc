@@ -301,8 +301,7 @@ TEST_F(AgentRunnerTest, ALeavingDriverHandsTheRoleToAWaiter) {
   AgentRunner::Options options;
   options.spin = seconds(5);
   start(options);
-  // The first waiter drives for long; the second sleeps and must be granted the role. On a busy
-  // machine the first may have left before it has looked often.
+  // The first waiter drives, until it has left; the second sleeps and must be granted the role.
   std::atomic<bool> left{false};
   std::thread first([&] {
     EXPECT_FALSE(runner->wait(agent->slots[0].completion, clock.after(milliseconds(300))));

@@ -15,6 +15,7 @@
 
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 
 namespace ronde::runtime {
 namespace {
@@ -131,8 +132,8 @@ std::array<std::uint64_t, 4> late_beside_a_victim() {
 // A busy machine may make another rank late: then there is another try.
 TEST(LateRanks, ARankThatWaitsForAnotherOneIsAVictim) {
   const std::array<std::uint64_t, 4> expected{kSteps, 0, kSteps, 0};
-  auto seen = late_beside_a_victim();
-  for (int tries = 1; tries < 4 && seen != expected; ++tries) seen = late_beside_a_victim();
+  const auto seen =
+      testing::tries_of(late_beside_a_victim, [&](const auto& one) { return one == expected; });
   EXPECT_EQ(seen, expected);
 }
 

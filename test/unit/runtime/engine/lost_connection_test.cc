@@ -14,6 +14,7 @@
 #include "collectives/transport/end_table.h"
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 
 namespace ronde::runtime {
 namespace {
@@ -107,11 +108,11 @@ TEST(LostConnectionTest, ARankThatKnowsBetterIsHeard) {
     return broken(rank, reason, std::chrono::milliseconds(200));
   };
   // On a busy machine rank 1 may say it after the grace: then there is another try.
-  std::vector<Ending> ends;
-  for (int tries = 0; tries < 4; ++tries) {
-    ends = endings(transport);
-    if (ends[0].status.message().find("the reason") != std::string::npos) break;
-  }
+  const auto ends =
+      testing::tries_of([&] { return endings(transport); },
+                        [](const auto& one) {
+                          return one[0].status.message().find("the reason") != std::string::npos;
+                        });
   for (const Ending& end : ends) {
     EXPECT_NE(end.status.message().find("the reason"), std::string::npos) << end.status.to_string();
   }

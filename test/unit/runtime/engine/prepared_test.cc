@@ -14,6 +14,7 @@
 
 #include "gtest/gtest.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 
 namespace ronde::runtime {
 namespace {
@@ -299,7 +300,7 @@ TEST(PreparedOperations, FailWithTheJobWhereARankStaysAway) {
       EXPECT_THAT(late.message(), ::testing::AllOf(HasSubstr("'loss'"), HasSubstr("rank 1")));
       failed = true;
     } else {
-      while (!failed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_TRUE(testing::eventually([&] { return failed.load(); }));
       EXPECT_THAT(made->run().message(), HasSubstr("'loss'"));
     }
     EXPECT_FALSE(engine->close().ok());
@@ -323,7 +324,7 @@ TEST(PreparedOperations, EndOnAllRanksAtADeadlineOfTheirOwn) {
         const auto made = prepare(engine, timed);
         ASSERT_TRUE(made->has_lines());
         expect_ok(made->run());
-        while (rank == 2 && !given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_TRUE(testing::eventually([&] { return rank != 2 || given_up; }));
         const auto begin = std::chrono::steady_clock::now();
         const base::Status late = made->run();
         EXPECT_EQ(late.code(), base::Code::kDeadline);
@@ -356,7 +357,7 @@ TEST(PreparedOperations, OfWhichAReaderGivesUpEndForTheOtherReaderToo) {
     if (rank == 1) rooted.deadline = std::chrono::milliseconds(50);
     const auto made = prepare(engine, rooted);
     if (!made->has_lines()) return;
-    while (rank == 0 && !given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(testing::eventually([&] { return rank != 0 || given_up; }));
     base::Status ended;
     for (int call = 0; call < 4 && ended.ok(); ++call) ended = made->run();
     if (rank == 1) given_up = true;

@@ -15,6 +15,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/prepared.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 #include "test/support/process_sets.h"
 
 namespace ronde::runtime {
@@ -117,7 +118,7 @@ TEST(ProcessSets, InWhoseLinesAJoinOrADeadlineEndsTheOperationByName) {
       if (rank == 2) timed.deadline = std::chrono::milliseconds(50);
       const auto x = Prepared::make(set, timed).value();
       const auto y = Prepared::make(set, allreduce_of("y", data)).value();
-      while (rank == 1 && !given_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_TRUE(testing::eventually([&] { return rank != 1 || given_up; }));
       const Status late = x->run();
       if (rank == 2) given_up = true;
       EXPECT_THAT(late.message(), HasSubstr("process set 'pair'"));

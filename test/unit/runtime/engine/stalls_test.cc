@@ -20,6 +20,7 @@
 #include "runtime/job/local_job.h"
 #include "test/support/bound_job.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 
 namespace ronde::runtime {
 namespace {
@@ -95,16 +96,6 @@ Lines without_batches(Lines lines) {
   return lines;
 }
 
-// Some steps have times, which a busy machine may miss: then there is another try. What is wrong is
-// so in each. Returns the output of the last try.
-Output tries_of(const std::function<Output()>& job,
-                const std::function<bool(const Output&)>& is_right) {
-  constexpr int kTries = 4;
-  Output output = job();
-  for (int tries = 1; tries < kTries && !is_right(output); ++tries) output = job();
-  return output;
-}
-
 // Two in each step: after 0.88 s and 1.68 s.
 ::testing::Matcher<const Lines&> notices(std::size_t steps) {
   // On a busy machine some of them may be submitted too late for the first.
@@ -119,7 +110,7 @@ Output tries_of(const std::function<Output()>& job,
 // A job whose leaders, these ranks, each print the notices of so many steps.
 Output output_with_notices(const std::function<Output()>& job, const std::vector<int>& leaders,
                            std::size_t steps) {
-  Output output = tries_of(job, [&](const Output& one) {
+  Output output = testing::tries_of(job, [&](const Output& one) {
     return std::ranges::all_of(leaders, [&](int leader) {
       return ::testing::Matches(notices(steps))(without_batches(one.of_rank(leader)));
     });
@@ -166,8 +157,8 @@ void expect_said_of_names(const std::string& first, const std::string& second,
                           const std::string& part) {
   const auto said = Contains(HasSubstr(part));
   const Output output =
-      tries_of([&] { return output_of_names(first, second); },
-               [&](const Output& one) { return ::testing::Matches(said)(one.all); });
+      testing::tries_of([&] { return output_of_names(first, second); },
+                        [&](const Output& one) { return ::testing::Matches(said)(one.all); });
   EXPECT_THAT(output.all, said);
 }
 
@@ -185,7 +176,7 @@ TEST(Stalls, NearlyEqualNamesArePointedOut) {
 void expect_only_line(const std::function<Output()>& job, const std::string& part) {
   const auto only = ::testing::ElementsAre(HasSubstr(part));
   const Output output =
-      tries_of(job, [&](const Output& one) { return ::testing::Matches(only)(one.all); });
+      testing::tries_of(job, [&](const Output& one) { return ::testing::Matches(only)(one.all); });
   EXPECT_THAT(output.all, only);
 }
 
@@ -269,8 +260,8 @@ TEST(Stalls, ABatchThatDoesNotMoveIsOneLinePerIntervalToo) {
       ::testing::AllOf(SizeIs(::testing::Ge(1U)), SizeIs(::testing::Le(2U)),
                        Each(ContainsRegex("rank 0. warning: 'stuck' has waited .* s in a batch; "
                                           "the job fails in .*; ranks 0-2 were last in batch 1")));
-  const Output output =
-      tries_of(job, [&](const Output& one) { return ::testing::Matches(warnings)(one.all); });
+  const Output output = testing::tries_of(
+      job, [&](const Output& one) { return ::testing::Matches(warnings)(one.all); });
   EXPECT_THAT(output.all, warnings);
 }
 

@@ -16,6 +16,7 @@
 #include "base/wire/tcp_socket.h"
 #include "runtime/links/link_messages.h"
 #include "runtime/links/meeting.h"
+#include "test/support/eventually.h"
 #include "test/unit/runtime/links/meeting_leaders.h"
 
 namespace ronde::runtime {
@@ -148,10 +149,9 @@ std::string answered(const std::string& secret, const LeaderHello& says) {
 
 // On a busy machine the answer may come too late: then there is another try.
 void expect_answered(const std::string& secret, const LeaderHello& says, const std::string& part) {
-  std::string said = answered(secret, says);
-  for (int tries = 1; tries < 4 && said.find(part) == std::string::npos; ++tries) {
-    said = answered(secret, says);
-  }
+  const std::string said =
+      testing::tries_of([&] { return answered(secret, says); },
+                        [&](const auto& one) { return one.find(part) != std::string::npos; });
   EXPECT_THAT(said, HasSubstr(part));
 }
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,9 +29,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-// Leaves rank 0 two seconds in which its answer may come late.
-constexpr seconds kLimit(6);
-
 void expect_all_well(MeetingRanks& job, int rounds) {
   std::vector<int> everybody(static_cast<std::size_t>(job.size));
   for (std::size_t i = 0; i < everybody.size(); ++i) everybody[i] = static_cast<int>(i);
@@ -45,18 +41,6 @@ void expect_all_well(MeetingRanks& job, int rounds) {
   });
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result.to_string();
   EXPECT_EQ(job.warnings.text(), "");
-}
-
-// Every rank got an error in one line, with all of these words.
-void expect_all_say(const std::vector<Status>& results, Code code,
-                    const std::vector<std::string>& words) {
-  for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    EXPECT_EQ(results[rank].code(), code) << rank << ": " << results[rank].to_string();
-    for (const std::string& word : words) {
-      EXPECT_THAT(results[rank].message(), HasSubstr(word)) << "rank " << rank;
-    }
-    EXPECT_EQ(results[rank].message().find('\n'), std::string::npos);
-  }
 }
 
 TEST(Meet, OnOneHostAndOverTcp) {
@@ -209,34 +193,6 @@ TEST(Meet, ADoorWithoutDescriptorsRestsAndGoesOn) {
   EXPECT_THAT(job.warnings.text(), ::testing::HasSubstr("is not answered for now: "));
 }
 
-TEST(Meet, ARankThatDoesNotCome) {
-  for (const bool tcp : {false, true}) {
-    MeetingRanks job(4, tcp ? point_over_tcp() : point_on_host());
-    job.limit = kLimit;
-    std::vector<Status> results(3);
-    std::vector<std::thread> threads;
-    const std::int32_t come[] = {0, 1, 3};
-    for (std::size_t i = 0; i < 3; ++i) {
-      threads.emplace_back([&, i] { results[i] = job.meet_one(job.plan_of(come[i])).status(); });
-    }
-    for (auto& thread : threads) thread.join();
-    expect_all_say(results, Code::kDeadline,
-                   {"rank 2 (host ", ") took no part in meeting at " + text_of(job.plan.point)});
-    for (const Status& result : results) EXPECT_EQ(result.rank(), 2);
-  }
-}
-
-TEST(Meet, TheMostImpatientRankGetsItsAnswerInTime) {
-  MeetingRanks job(3, point_on_host());
-  Status impatient;
-  Status patient;
-  std::thread rank_0([&] { patient = job.meet_one(job.plan_of(0)).status(); });
-  impatient = meet(job.plan_of(1), job.clock, job.clock.after(kLimit)).status();
-  rank_0.join();
-  expect_all_say({impatient, patient}, Code::kDeadline,
-                 {"rank 2 (host ", "took no part in meeting"});
-}
-
 TEST(Meet, WithoutRankZero) {
   for (const bool tcp : {false, true}) {
     MeetingRanks job(2, tcp ? point_over_tcp() : point_on_host());
@@ -370,39 +326,6 @@ TEST(Meet, ARankOfAnotherJobIsToldSoAndTheJobGoesOn) {
     EXPECT_THAT(job.warnings.text(),
                 ::testing::HasSubstr("turned away: it was a rank of another job"));
   }
-}
-
-// What ranks 0 and 1 of 3 are told of an exchange to which rank 2 does not come.
-std::vector<Status> exchange_without_rank_2(const collectives::StartTrouble& of_rank_1) {
-  std::latch others(2);
-  MeetingRanks job(3, point_on_host());
-  auto results = job.run([&](std::int32_t rank, collectives::Meeting& meeting) -> Status {
-    RONDE_RETURN_IF_ERROR(exchange_and_check(rank, meeting, 1, job.clock));
-    if (rank == 2) {
-      others.wait();
-      return {};
-    }
-    auto status =
-        meeting
-            .allgather({}, "doing more", rank == 1 ? of_rank_1 : collectives::StartTrouble(),
-                       job.clock, job.clock.after(kLimit))
-            .status();
-    others.count_down();
-    return status;
-  });
-  results.pop_back();
-  return results;
-}
-
-TEST(Meet, ARankThatTakesNoPartInALaterExchange) {
-  expect_all_say(
-      exchange_without_rank_2({}), Code::kDeadline,
-      {"rank 2 (host ", "took no part in doing more", "its last step was exchanging numbers"});
-}
-
-TEST(Meet, TheTroubleOfOneIsTheErrorOfAllWhoWait) {
-  expect_all_say(exchange_without_rank_2({1, 1, "its disk is full"}), Code::kPeerFailed,
-                 {"rank 1 cannot start: its disk is full"});
 }
 
 TEST(Meet, AfterItsEnd) {

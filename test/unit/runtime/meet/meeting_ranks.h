@@ -2,6 +2,7 @@
 // Ranks of this process that meet, each in a thread of its own, and strangers who disturb them.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -116,6 +117,18 @@ inline base::Status exchange_and_check(std::int32_t rank, collectives::Meeting& 
     }
   }
   return {};
+}
+
+// Every rank got an error in one line, with all of these words.
+inline void expect_all_say(const std::vector<base::Status>& results, base::Code code,
+                           const std::vector<std::string>& words) {
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    EXPECT_EQ(results[rank].code(), code) << rank << ": " << results[rank].to_string();
+    for (const std::string& word : words) {
+      EXPECT_THAT(results[rank].message(), ::testing::HasSubstr(word)) << "rank " << rank;
+    }
+    EXPECT_EQ(results[rank].message().find('\n'), std::string::npos);
+  }
 }
 
 }  // namespace ronde::runtime

@@ -21,6 +21,7 @@
 
 #include "runtime/engine/engine.h"
 #include "test/support/engines.h"
+#include "test/support/eventually.h"
 #include "test/unit/runtime/timeline/trace_kit.h"
 
 namespace ronde::runtime {
@@ -100,7 +101,8 @@ TEST_F(Timelines, TheRankThatIsLateIsNamed) {
     step(rank, engine);  // the entries of the plan
     ASSERT_TRUE(engine.start_timeline(path_, false).ok());
     for (int i = 0; i < 5; ++i) {
-      while (rank == kLate && others < (i + 1) * (kRanks - 1)) std::this_thread::yield();
+      EXPECT_TRUE(
+          testing::eventually([&] { return rank != kLate || others >= (i + 1) * (kRanks - 1); }));
       step(rank, engine, kLate, 1, [&] { others += rank == kLate ? 0 : 1; });
     }
     ASSERT_TRUE(engine.stop_timeline().ok());
@@ -186,7 +188,7 @@ TEST_F(Timelines, EachHostHasAFileOfItsOwnAndSaysHowFarItsClockIsApart) {
   std::atomic<int> others{0};  // that have come before rank 3, however busy the machine is
   testing::run_job(4, options, [&](int rank, Engine& engine) {
     step(rank, engine);
-    while (rank == 3 && others < 3) std::this_thread::yield();
+    EXPECT_TRUE(testing::eventually([&] { return rank != 3 || others >= 3; }));
     step(rank, engine, 3, 3, [&] { ++others; });
   });
   std::set<int> ranks;

@@ -313,8 +313,9 @@ struct Simulation {
         }
         for (std::uint32_t i = 0; i < tasks.size(); ++i) {
           if (!tasks[i].alive && now >= tasks[i].back_at) start(i);
-          if (tasks[i].alive && now >= tasks[i].asleep_until)
+          if (tasks[i].alive && now >= tasks[i].asleep_until) {
             post(tasks[i].state->on_tick(time_of(tasks[i])));
+          }
         }
         post_tick();
       }
